@@ -1,0 +1,1 @@
+"""Models whose activation, feed-forward layer and normalization can be swapped."""

@@ -1,0 +1,47 @@
+"""The only place that asks whether the backend in use has a faster version of an op.
+
+A file here is named after its backend and repeats public names of `keras_polycom.ops` with the same signatures. For
+an op NAME it holds the function `NAME` and the predicate `NAME_refuses`, which takes the same arguments and returns why
+the fast version cannot take them, or `None`.
+"""
+
+import functools
+import importlib
+import importlib.util
+
+import keras
+
+from keras_polycom import config
+
+
+@functools.cache
+def _backend_module():
+    name = f"{__name__}.{keras.backend.backend()}"
+    return importlib.import_module(name) if importlib.util.find_spec(name) else None
+
+
+def _refusal(name, args, kwargs):
+    if not hasattr(_backend_module(), name):
+        return f"the {keras.backend.backend()} backend has no faster version of it"
+    if any(keras.utils.is_keras_tensor(arg) for arg in args):
+        return "its inputs are symbolic"
+    return getattr(_backend_module(), f"{name}_refuses")(*args, **kwargs)
+
+
+def dispatch(plain, *args, **kwargs):
+    """Calls the backend's version of `plain` if there is one that takes these inputs, else `plain` itself.
+
+    Raises:
+        ValueError: `config.fast_roads()` is `"on"` and there is none.
+    """
+    if config.fast_roads() == "off":
+        return plain(*args, **kwargs)
+    name = plain.__name__.lstrip("_")
+    refusal = _refusal(name, args, kwargs)
+    if refusal is None:
+        return getattr(_backend_module(), name)(*args, **kwargs)
+    if config.fast_roads() == "on":
+        raise ValueError(
+            f"A faster version of `{name}` was required by fast_roads='on', but {refusal}. Use 'auto' or 'off'."
+        )
+    return plain(*args, **kwargs)
