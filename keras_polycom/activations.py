@@ -6,19 +6,13 @@
 import keras
 
 from keras_polycom import ops
+from keras_polycom.ops.activation_functions import KERAS_ACTIVATION_NAMES
 from keras_polycom.registry import Registry
-
-# Not every public function of keras.activations takes one tensor: the names are listed, not collected.
-_KERAS_NAMES = """
-celu elu exponential gelu glu hard_shrink hard_sigmoid hard_silu hard_tanh leaky_relu linear log_sigmoid log_softmax
-mish relu relu6 selu sigmoid silu soft_shrink softmax softplus softsign sparse_plus sparse_sigmoid sparsemax squareplus
-swish tanh tanh_shrink threshold
-"""
 
 registry = Registry(
     "activation",
     fallback=keras.activations.get,
-    fallback_names=[name for name in _KERAS_NAMES.split() if hasattr(keras.activations, name)],
+    fallback_names=KERAS_ACTIVATION_NAMES,
     functions=True,
 )
 

@@ -24,6 +24,9 @@ def hidden_width(width, gated=False):
     return 8 * width // 3 if gated else 4 * width
 
 
-def is_gated(identifier):
-    """Whether the layer that `identifier` stands for has a gate projection beside the up projection."""
-    return bool(getattr(get(identifier, hidden_dim=1), "gated", False))
+def is_gated(identifier, **arguments):
+    """Whether the layer that `identifier` stands for has a gate projection beside the up projection.
+
+    `arguments` are those a maker needs besides `hidden_dim`, as for `get`.
+    """
+    return bool(getattr(get(identifier, **{"hidden_dim": 1, **arguments}), "gated", False))

@@ -112,7 +112,7 @@ class GatedFeedForward(ActivatedProjections):
 
     def call(self, inputs, training=None):
         gate = self.activation(self.gate_proj(inputs))
-        return self._project_down(gate * self.up_proj(inputs), training)
+        return self._project_down(keras.ops.multiply(gate, self.up_proj(inputs)), training)
 
 
 @feed_forwards.register("swiglu")

@@ -4,6 +4,7 @@ import keras
 
 from keras_polycom import activations, ops
 from keras_polycom.layers.polynomial import Polynomial
+from keras_polycom.ops._numerics import at_least_float32
 
 
 @keras.saving.register_keras_serializable(package="keras_polycom")
@@ -44,8 +45,7 @@ class PolyCom(Polynomial):
 
     def __init__(self, function, order=3, power_first=False, **kwargs):
         super().__init__(order, **kwargs)
-        at_least_float32 = keras.backend.result_type(self.compute_dtype, "float32")
-        self.function = activations.get(function, name="function", dtype=at_least_float32)
+        self.function = activations.get(function, name="function", dtype=at_least_float32(self.compute_dtype))
         self.power_first = bool(power_first)
         self.built = getattr(self.function, "built", True)
 

@@ -37,7 +37,7 @@ class NormalizedPolynomial(Polynomial):
                     "With order=1 the coefficient would start at 1, which no sigmoid reaches. Give "
                     "`coefficients_initializer` (before the sigmoid) or a higher order."
                 )
-            kwargs["initial_coefficient"] = -math.log(order - 1)  # sigmoid of it is 1 / order
+            kwargs["_initial_coefficient"] = -math.log(order - 1)  # sigmoid of it is 1 / order
         super().__init__(order, coefficients_initializer=coefficients_initializer, **kwargs)
         self.axis = check_axis(axis)
         self.epsilon = check_epsilon(epsilon)
@@ -48,6 +48,10 @@ class NormalizedPolynomial(Polynomial):
     def build(self, input_shape):
         normalize_axis(self.axis, len(input_shape))
         self.built = True
+
+    def compute_output_shape(self, input_shape):
+        normalize_axis(self.axis, len(input_shape))
+        return input_shape
 
     @property
     def effective_coefficients(self):
@@ -210,11 +214,11 @@ class GroupedPolyNorm(NormalizedPolynomial):
     def __init__(self, num_groups, order=3, axis=-1, epsilon=EPSILON, **kwargs):
         if isinstance(num_groups, bool) or not isinstance(num_groups, int) or num_groups < 1:
             raise ValueError(f"`num_groups` must be an integer of at least 1. Received: num_groups={num_groups!r}")
-        super().__init__(order, axis, epsilon, group_shape=(num_groups,), **kwargs)
+        super().__init__(order, axis, epsilon, _group_shape=(num_groups,), **kwargs)
         self.num_groups = num_groups
 
-    def build(self, input_shape, group_index_shape=None):
-        super().build(input_shape)
+    def build(self, inputs_shape, group_index_shape=None):
+        super().build(inputs_shape)
 
     def call(self, inputs, group_index=None):
         if group_index is None:
@@ -230,8 +234,8 @@ class GroupedPolyNorm(NormalizedPolynomial):
             ops.grouped_poly_norm(inputs, coefficients, bias, group_index, axis=self.axis, epsilon=self.epsilon)
         )
 
-    def compute_output_shape(self, input_shape, group_index_shape=None):
-        return input_shape
+    def compute_output_shape(self, inputs_shape, group_index_shape=None):
+        return super().compute_output_shape(inputs_shape)
 
     def get_config(self):
         return {**super().get_config(), "num_groups": self.num_groups}

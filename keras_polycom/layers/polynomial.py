@@ -20,8 +20,8 @@ class Polynomial(keras.layers.Layer):
             `None` for `1 / order` each.
         coefficients_regularizer, coefficients_constraint: optional regularizer and constraint.
         bias_initializer, bias_regularizer, bias_constraint: the same for `a_0`. The bias starts at 0 by default.
-        initial_coefficient: float. What `None` stands for.
-        group_shape: tuple of integers in front of the weights' shapes, `()` for one set of weights.
+        _initial_coefficient: float. What `None` stands for.
+        _group_shape: tuple of integers in front of the weights' shapes, `()` for one set of weights.
         **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
     """
 
@@ -35,15 +35,15 @@ class Polynomial(keras.layers.Layer):
         bias_initializer="zeros",
         bias_regularizer=None,
         bias_constraint=None,
-        initial_coefficient=None,
-        group_shape=(),
+        _initial_coefficient=None,
+        _group_shape=(),
         **kwargs,
     ):
         super().__init__(**kwargs)
         self.order = check_order(order)
         if coefficients_initializer is None:
             coefficients_initializer = keras.initializers.Constant(
-                1 / order if initial_coefficient is None else initial_coefficient
+                1 / order if _initial_coefficient is None else _initial_coefficient
             )
         self.coefficients_initializer = _initializer(coefficients_initializer, order)
         self.coefficients_regularizer = keras.regularizers.get(coefficients_regularizer)
@@ -55,7 +55,7 @@ class Polynomial(keras.layers.Layer):
         # autocast=False: under a mixed policy the ops need the float32 values, 1/3 to seven digits.
         self.coefficients = self.add_weight(
             name="coefficients",
-            shape=(*group_shape, order),
+            shape=(*_group_shape, order),
             initializer=self.coefficients_initializer,
             regularizer=self.coefficients_regularizer,
             constraint=self.coefficients_constraint,
@@ -63,7 +63,7 @@ class Polynomial(keras.layers.Layer):
         )
         self.bias = self.add_weight(
             name="bias",
-            shape=group_shape or (1,),
+            shape=_group_shape or (1,),
             initializer=self.bias_initializer,
             regularizer=self.bias_regularizer,
             constraint=self.bias_constraint,

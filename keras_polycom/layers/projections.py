@@ -104,8 +104,8 @@ class Projections(keras.layers.Layer):
         dense = keras.layers.Dense(
             units,
             use_bias=self.use_bias,
-            kernel_initializer=_draw_of_its_own(self.kernel_initializer, index),
-            bias_initializer=_draw_of_its_own(self.bias_initializer, index),
+            kernel_initializer=draw_of_its_own(self.kernel_initializer, index),
+            bias_initializer=draw_of_its_own(self.bias_initializer, index),
             kernel_regularizer=self.kernel_regularizer,
             bias_regularizer=self.bias_regularizer,
             kernel_constraint=self.kernel_constraint,
@@ -127,7 +127,7 @@ class Projections(keras.layers.Layer):
         return {"dtype": keras.dtype_policies.serialize(policy)}
 
 
-def _draw_of_its_own(initializer, index):
+def draw_of_its_own(initializer, index):
     """A copy of `initializer` for the child number `index`: one seeded object draws the same numbers every time."""
     if not isinstance(initializer, keras.initializers.Initializer):
         return initializer

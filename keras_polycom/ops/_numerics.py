@@ -8,6 +8,14 @@ def as_tensor(x):
     return x if hasattr(x, "dtype") and hasattr(x, "shape") else keras.ops.convert_to_tensor(x)
 
 
+def at_least_float32(dtype):
+    """The dtype to compute in: float64 for float64, else float32.
+
+    Not `keras.backend.result_type`, whose answer never has 64 bits on JAX and PyTorch.
+    """
+    return "float64" if keras.backend.standardize_dtype(dtype) == "float64" else "float32"
+
+
 def raise_precision(x):
     """Returns `x` as a float tensor of at least float32, and the dtype the result is lowered to.
 
@@ -20,7 +28,7 @@ def raise_precision(x):
     dtype = keras.backend.standardize_dtype(x.dtype)
     if "complex" in dtype:
         raise TypeError(f"Expected a real tensor. Received: dtype={dtype}")
-    compute_dtype = keras.backend.result_type(dtype, "float32")
+    compute_dtype = at_least_float32(dtype)
     return keras.ops.cast(x, compute_dtype), dtype if "float" in dtype else compute_dtype
 
 
@@ -54,3 +62,27 @@ def check_axis(axis):
     if isinstance(axis, bool) or not isinstance(axis, int):
         raise ValueError(f"`axis` must be an integer. Received: axis={axis!r}")
     return axis
+
+
+def check_count(count, name, at_least=1):
+    """Raises `ValueError` unless `count`, the argument called `name`, is an integer of at least `at_least`."""
+    if isinstance(count, bool) or not isinstance(count, int) or count < at_least:
+        raise ValueError(f"`{name}` must be an integer of at least {at_least}. Received: {name}={count!r}")
+    return count
+
+
+def inverse_root(mean_square, epsilon, positive):
+    """`1 / sqrt(mean_square + epsilon)`; with `positive` false, for epsilon 0: 0 for 0, with zero derivatives."""
+    if positive:
+        return 1 / keras.ops.sqrt(mean_square + epsilon)
+    zero = mean_square == 0
+    return keras.ops.where(zero, 0.0, 1 / keras.ops.sqrt(keras.ops.where(zero, 1.0, mean_square)))
+
+
+def mean(x, axis):
+    """Mean over one axis, which stays as an axis of size 1. Not `keras.ops.mean`: float32 inside on JAX and PyTorch."""
+    count = x.shape[axis]
+    if count is None:  # known at run time only
+        count = keras.ops.shape(x)[axis]
+        count = 1 if count is None else keras.ops.cast(count, x.dtype)  # None: x is symbolic, without values
+    return keras.ops.sum(x, axis=axis, keepdims=True) / count

@@ -52,5 +52,5 @@ def poly_com(x, function, coefficients, bias=None, power_first=False):
     total, power = 0.0, x
     for i, coefficient in enumerate(coefficients):
         power = power * x if i else power
-        total = total + coefficient * keras.ops.cast(function(power), x.dtype)
+        total = keras.ops.cast(function(power), x.dtype) * coefficient + total
     return keras.ops.cast(total if bias is None else total + bias, dtype)

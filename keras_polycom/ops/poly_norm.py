@@ -2,11 +2,23 @@
 
 import keras
 
-from keras_polycom.ops._numerics import as_tensor, check_axis, check_epsilon, normalize_axis, raise_precision
+from keras_polycom.ops._numerics import (
+    as_tensor,
+    check_axis,
+    check_epsilon,
+    inverse_root,
+    mean,
+    normalize_axis,
+    raise_precision,
+)
 from keras_polycom.ops.fused import dispatch
 from keras_polycom.ops.polynomial import check_polynomial, horner
 
 EPSILON = 1e-6
+
+# The largest number whose reciprocal is not denormal: XLA divides by a row's scale by multiplying with its reciprocal,
+# and flushes denormals to zero.
+_LARGEST_SCALE = {"float32": 2.0**126, "float64": 2.0**1022}
 
 
 def poly_norm(x, coefficients, bias=None, axis=-1, epsilon=EPSILON):
@@ -136,6 +148,8 @@ def grouped_poly_norm(x, coefficients, bias, group_index, axis=-1, epsilon=EPSIL
 
 def _grouped_poly_norm(x, coefficients, bias, group_index, axis=-1, epsilon=EPSILON):
     x, dtype = raise_precision(x)
+    if keras.backend.standardize_dtype(group_index.dtype) not in ("int32", "int64"):
+        group_index = keras.ops.cast(group_index, "int32")  # TensorFlow takes no narrower index
     group_index = keras.ops.clip(group_index, 0, coefficients.shape[0] - 1)
 
     def spread(per_group):  # (groups, ...) -> one value per leading position, broadcast over the rest of x
@@ -168,14 +182,19 @@ def _normalized_polynomial(x, coefficients, bias, axis, epsilon):
 
     With y = x / s for any s > 0, norm(x^i) = y^i / sqrt(mean(y^2i) + epsilon / s^2i). The scale s = max(max|x|, floor)
     keeps powers of y from overflowing, and its lower end, the 2r-th root of epsilon, keeps epsilon / s^2i at or below
-    one. Since the result does not depend on s, s is a constant in the derivative, of every order.
+    one. At the upper end s stops at a quarter of the largest number (up to order 31 powers of y <= 4 are harmless).
+    Since the result does not depend on s, s is a constant in the derivative, of every order.
     """
     order = len(coefficients)
     floor = epsilon ** (1 / (2 * order))
-    if x.shape[axis] == 0:  # the maximum of nothing is not defined; there is nothing to compute either
-        return x
-    scale = keras.ops.stop_gradient(keras.ops.max(keras.ops.abs(x), axis=axis, keepdims=True))
-    scale = keras.ops.maximum(scale, floor) if epsilon > 0 else keras.ops.where(scale > 0, scale, 1.0)
+    if 0 in x.shape:  # the maximum of nothing is not defined; this is as empty, and keeps the (zero) gradients
+        return horner(x, coefficients, bias)
+    # amax: keras.ops.max breaks the graph of torch.compile
+    scale = keras.ops.stop_gradient(keras.ops.amax(keras.ops.abs(x), axis=axis, keepdims=True))
+    if epsilon == 0:
+        scale = keras.ops.where(scale > 0, scale, 1.0)
+    # clip: keras.ops.maximum turns float64 into float32 on torch
+    scale = keras.ops.clip(scale, floor, _LARGEST_SCALE[keras.backend.standardize_dtype(x.dtype)])
     y = x / scale
     shrink = keras.ops.square(floor / scale)  # (floor / s)^2, at most 1
     epsilon_i = 1.0 if epsilon > 0 else 0.0  # becomes epsilon / s^2i = floor^(2r - 2i) (floor / s)^2i
@@ -185,13 +204,7 @@ def _normalized_polynomial(x, coefficients, bias, axis, epsilon):
         if i > 1:
             power = power * y
         epsilon_i = epsilon_i * shrink
-        mean_square = keras.ops.mean(keras.ops.square(power), axis=axis, keepdims=True)
-        weights.append(coefficient * _inverse_root(mean_square, epsilon_i * floor ** (2 * (order - i)), epsilon > 0))
+        mean_square = mean(keras.ops.square(power), axis)
+        inverse = inverse_root(mean_square, epsilon_i * floor ** (2 * (order - i)), epsilon > 0)
+        weights.append(inverse * coefficient)  # in this order: a JAX array refuses a symbolic tensor on its right
     return horner(y, weights, bias)
-
-
-def _inverse_root(mean_square, epsilon, positive):
-    if positive:
-        return 1 / keras.ops.sqrt(mean_square + epsilon)
-    zero = mean_square == 0
-    return keras.ops.where(zero, 0.0, 1 / keras.ops.sqrt(keras.ops.where(zero, 1.0, mean_square)))

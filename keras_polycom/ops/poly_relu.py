@@ -4,7 +4,7 @@ import keras
 
 from keras_polycom.ops._numerics import raise_precision
 from keras_polycom.ops.fused import dispatch
-from keras_polycom.ops.polynomial import check_polynomial, horner
+from keras_polycom.ops.polynomial import check_polynomial, check_scalar, horner
 
 
 def poly_relu(x, coefficients, bias=None):
@@ -65,21 +65,21 @@ def poly_prelu(x, coefficients, alpha, bias=None):
         Tensor of the shape and float dtype of `x`.
 
     Raises:
-        ValueError: `coefficients` is not a vector or `bias` not a single number.
+        ValueError: `coefficients` is not a vector, or `alpha` or `bias` not a single number.
         TypeError: `x` is complex.
 
     Example:
 
     >>> from keras_polycom import ops
-    >>> y = ops.poly_prelu([-2.0, 2.0], coefficients=[1.0, 1.0], alpha=[0.5])
+    >>> y = ops.poly_prelu([-2.0, 2.0], coefficients=[2.0, 1.0], alpha=[0.5])
     >>> [float(v) for v in y]
-    [0.0, 6.0]
+    [-1.0, 8.0]
 
     Reference: Zhuo et al., arXiv 2411.03884, equation 1 (type I) with PReLU.
     """
     coefficients, bias = check_polynomial(coefficients, bias)
     x, dtype = raise_precision(x)
-    alpha = keras.ops.cast(alpha, x.dtype)
+    alpha = keras.ops.cast(check_scalar(alpha, "alpha"), x.dtype)
     rectified = keras.ops.relu(x) - alpha * keras.ops.relu(-x)
     return keras.ops.cast(_polynomial_of(rectified, coefficients, bias), dtype)
 

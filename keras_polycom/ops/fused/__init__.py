@@ -2,10 +2,10 @@
 
 A file here is named after its backend and repeats public names of `keras_polycom.ops` with the same signatures. For
 an op NAME it holds the function `NAME` and the predicate `NAME_refuses`, which takes the same arguments and returns why
-the fast version cannot take them, or `None`.
+the fast version cannot take them, or `None`. The backend's file is loaded together with this one, before the ops that
+dispatch are defined, so it may import `_numerics` and `polynomial` from there at its top, and an op only in a function.
 """
 
-import functools
 import importlib
 import importlib.util
 
@@ -14,18 +14,20 @@ import keras
 from keras_polycom import config
 
 
-@functools.cache
-def _backend_module():
+def _load_backend_module():
     name = f"{__name__}.{keras.backend.backend()}"
     return importlib.import_module(name) if importlib.util.find_spec(name) else None
 
 
+_backend_module = _load_backend_module()  # not at the first call, which may be inside a compiler's trace
+
+
 def _refusal(name, args, kwargs):
-    if not hasattr(_backend_module(), name):
+    if not hasattr(_backend_module, name):
         return f"the {keras.backend.backend()} backend has no faster version of it"
     if any(keras.utils.is_keras_tensor(arg) for arg in args):
         return "its inputs are symbolic"
-    return getattr(_backend_module(), f"{name}_refuses")(*args, **kwargs)
+    return getattr(_backend_module, f"{name}_refuses")(*args, **kwargs)
 
 
 def dispatch(plain, *args, **kwargs):
@@ -39,7 +41,7 @@ def dispatch(plain, *args, **kwargs):
     name = plain.__name__.lstrip("_")
     refusal = _refusal(name, args, kwargs)
     if refusal is None:
-        return getattr(_backend_module(), name)(*args, **kwargs)
+        return getattr(_backend_module, name)(*args, **kwargs)
     if config.fast_roads() == "on":
         raise ValueError(
             f"A faster version of `{name}` was required by fast_roads='on', but {refusal}. Use 'auto' or 'off'."

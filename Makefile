@@ -1,0 +1,46 @@
+# make demo   train on real images with GELU, PolyReLU and PolyNorm (BACKEND=jax, torch or tensorflow)
+# make test   the test suite on all three backends
+# make lint   formatting and lint
+# Each makes its own .venv; PYTHON names the interpreter it is made with.
+
+PYTHON ?= python3.11
+BACKEND ?= jax
+BACKENDS := jax tensorflow torch
+BIN := .venv/bin
+INSTALL := $(BIN)/pip install --quiet --constraint .ci/constraints.txt
+
+# TensorFlow's notes about missing GPUs, and its oneDNN notice, are not for the reader of a table.
+export TF_CPP_MIN_LOG_LEVEL ?= 3
+
+.PHONY: demo test lint clean $(BACKENDS:%=test-%)
+
+ifeq ($(filter $(BACKEND),$(BACKENDS)),)
+$(error BACKEND must be one of $(BACKENDS). Received: BACKEND=$(BACKEND))
+endif
+
+demo: .venv/installed-$(BACKEND)
+	KERAS_BACKEND=$(BACKEND) $(BIN)/python examples/train_classifier.py --dataset digits \
+		--activation gelu poly_relu poly_norm --output runs/demo-$(BACKEND)
+
+test: $(BACKENDS:%=test-%)
+
+$(BACKENDS:%=test-%): test-%: .venv/installed-all
+	KERAS_BACKEND=$* $(BIN)/python -m pytest --numprocesses=auto
+
+lint: .venv/installed-all
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+.venv/bin/python:
+	$(PYTHON) -m venv .venv
+
+.venv/installed-all: .venv/bin/python pyproject.toml .ci/constraints.txt
+	$(INSTALL) --editable ".[jax,tensorflow,torch,examples,dev]"
+	touch $@
+
+.venv/installed-%: .venv/bin/python pyproject.toml .ci/constraints.txt
+	$(INSTALL) --editable ".[$*,examples]"
+	touch $@
+
+clean:
+	rm -rf .venv runs build dist *.egg-info

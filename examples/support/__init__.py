@@ -1,0 +1,1 @@
+"""What the scripts in this folder share: data, augmentation, the training loop, checkpoints and reports."""

@@ -1,0 +1,141 @@
+"""Several runs with the same data and, as far as they can, the same start, one after another, stopped and resumed."""
+
+import contextlib
+import json
+
+import keras
+
+from support import curves, report, training
+from support.errors import Interrupted, NonFiniteLoss
+from support.files import whole_file
+from support.progress import Progress
+
+
+class Comparison:
+    """Trains one model for each label, one after another, and keeps the results in the experiment's folder.
+
+    Subclasses say how a model is built and compiled and what is kept of it: `build`, `compile`, `record`, `result`.
+
+    Args:
+        options: namespace with `seed`, `epochs` and `ema`.
+        experiment: `experiment.Experiment`.
+        labels: sequence of strings, the names of the runs.
+        train, test: `batches.ImageBatches`.
+    """
+
+    def __init__(self, options, experiment, labels, train, test):
+        self.options = options
+        self.experiment = experiment
+        self.labels = list(labels)
+        self.train_batches = train
+        self.test_batches = test
+        self.progress = Progress()
+        built = (self.build(label) for label in self.labels)  # all are tried before any trains
+        self.first_weights, *_ = [training.weights_by_path(model) for model in built]
+
+    def build(self, label):
+        """Returns a fresh model."""
+        raise NotImplementedError
+
+    def compile(self, label, model):
+        """Compiles the model and builds its optimizer."""
+        raise NotImplementedError
+
+    def record(self, label, model):
+        """Returns a dict of JSON values that is kept of the untrained model."""
+        raise NotImplementedError
+
+    def result(self, label, model, history):
+        """Returns a dict of JSON values that is kept of the trained model."""
+        raise NotImplementedError
+
+    def run(self):
+        for label in self.labels:
+            if self.experiment.is_finished(label):
+                print(f"{label}: finished before, kept.")
+                continue
+            self._run(label)
+
+    def _run(self, label):
+        model = self.build(label)
+        self._share_start(label, model)
+        self.compile(label, model)
+        decayed, others = training.split_by_decay(model)
+        print(f"{label}: {model.count_params():,} parameters; {training.describe_decay(decayed, others)}.")
+        run = training.Run(
+            label,
+            model,
+            self.train_batches,
+            self.test_batches,
+            self.options.seed,
+            self.experiment.checkpoint_path(label),
+            self.progress,
+            averaged=self.options.ema is not None,
+        )
+        if run.resumed_at:
+            print(f"{label}: goes on after epoch {run.resumed_at} of {self.options.epochs}.")
+        self.experiment.runs[label] = {
+            **self.record(label, model),
+            "parameters": training.count(model.trainable_variables),
+            "decayed": {"variables": len(decayed), "parameters": training.count(decayed)},
+            "not_decayed": {"variables": len(others), "parameters": training.count(others)},
+            "status": "running",
+            "history": run.history,
+        }
+        try:
+            run.train(self.options.epochs, self._write_history)
+            self._finish(label, model)
+        except NonFiniteLoss as error:
+            self._stop(label, f"stopped: {error}")
+            raise
+        except KeyboardInterrupt as error:
+            self._stop(label, "interrupted")
+            raise Interrupted(
+                f"interrupted in epoch {len(run.history) + 1} of {label}; what was finished is in "
+                f"{self.experiment.folder}, and the same command goes on from there."
+            ) from error
+
+    def _share_start(self, label, model):
+        shared, own = training.copy_shared_weights(model, self.first_weights, curves.activation_layers(model))
+        if label != self.labels[0]:
+            print(f"{label}: {shared} variables start as in {self.labels[0]}, {own} are its own.")
+
+    def _write_history(self):
+        report.write_history(self.experiment.folder / "history.csv", self.experiment.histories())
+
+    def _stop(self, label, status):
+        self.experiment.runs[label]["status"] = status
+        self.experiment.write()
+
+    def _finish(self, label, model):
+        with whole_file(self.experiment.model_path(label)) as temporary:
+            model.save(temporary)
+        record = self.experiment.runs[label]
+        record.update(self.result(label, model, record["history"]), status="finished")
+        self.experiment.write()
+        self._write_history()
+        self.experiment.remove_checkpoint(label)
+
+
+def settings_of(options):
+    """The options that decide the results, as JSON values."""
+    unsaved = ("output", "overwrite", "memory")
+    settings = {name: value for name, value in vars(options).items() if name not in unsaved}
+    return json.loads(json.dumps({**settings, "backend": keras.backend.backend()}))
+
+
+def times(history):
+    """Median milliseconds per step, the first epoch left out if there is another, since it compiles; all seconds."""
+    steps = sorted(row["ms_per_step"] for row in history[1:] or history)
+    return {"ms_per_step": steps[len(steps) // 2], "seconds": sum(row["seconds"] for row in history)}
+
+
+@contextlib.contextmanager
+def dtype_policy(name):
+    """A `with` block with another global dtype policy."""
+    former = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(name)
+    try:
+        yield
+    finally:
+        keras.config.set_dtype_policy(former)

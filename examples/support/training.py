@@ -1,0 +1,237 @@
+"""The training loop: what decays, the learning rate, the seeds, and epochs that resume exactly."""
+
+import math
+import statistics
+import time
+
+import keras
+import numpy as np
+
+from support import checkpoint
+from support.errors import NonFiniteLoss, UserError
+
+# The attributes under which layers keep matrices: of Dense, EinsumDense, convolutions, recurrent cells, and the gates
+# of the mixtures. All else (biases, gains, coefficients, slopes, class token, position table) is not decayed.
+MATRICES = (
+    "kernel",
+    "depthwise_kernel",
+    "pointwise_kernel",
+    "recurrent_kernel",
+    "mixing_kernel",
+    "gate_mixing_kernel",
+    "up_mixing_kernel",
+)
+
+
+def layers_of(model):
+    """All layers of a model, at every depth."""
+    return list(model._flatten_layers(include_self=False))
+
+
+def split_by_decay(model):
+    """Returns the trainable variables that weight decay is for, the matrices, and the others."""
+    matrices = [getattr(layer, name, None) for layer in layers_of(model) for name in MATRICES]
+    decayed = {id(variable) for variable in matrices if isinstance(variable, keras.Variable)}
+    variables = model.trainable_variables
+    return [v for v in variables if id(v) in decayed], [v for v in variables if id(v) not in decayed]
+
+
+def describe_decay(decayed, others):
+    return (
+        f"weight decay on {len(decayed)} matrices ({count(decayed):,} parameters), not on {len(others)} other "
+        f"variables ({count(others):,}: biases, gains, coefficients, class token, position table)"
+    )
+
+
+def count(variables):
+    return sum(math.prod(variable.shape) for variable in variables)
+
+
+def warmup_cosine(peak, steps, warmup_steps):
+    """Learning rate: linear up to `peak` over `warmup_steps`, then a cosine down to 0 at `steps`."""
+    if not warmup_steps:
+        return keras.optimizers.schedules.CosineDecay(peak, steps)
+    return keras.optimizers.schedules.CosineDecay(
+        peak / warmup_steps, max(steps - warmup_steps, 1), warmup_target=peak, warmup_steps=warmup_steps
+    )
+
+
+def adamw(model, learning_rate, weight_decay, *, beta_2=0.999, clip_norm=None, ema=None):
+    """AdamW with the decay on matrices only, built for `model`.
+
+    Args:
+        model: built model.
+        learning_rate: float or schedule.
+        weight_decay: float.
+        beta_2: float. Decay of the average of the squared gradients.
+        clip_norm: float or `None`. Largest norm of all gradients together.
+        ema: float or `None`. Momentum of a moving average of the weights.
+    """
+    optimizer = keras.optimizers.AdamW(
+        learning_rate,
+        weight_decay=weight_decay,
+        beta_2=beta_2,
+        global_clipnorm=clip_norm,
+        use_ema=ema is not None,
+        **({} if ema is None else {"ema_momentum": ema}),
+    )
+    optimizer.exclude_from_weight_decay(var_list=split_by_decay(model)[1])
+    return optimizer
+
+
+def copy_shared_weights(model, reference, own):
+    """Starts a model from the weights of another wherever path and shape agree.
+
+    Args:
+        model: built model.
+        reference: dict, path -> array, from `weights_by_path`.
+        own: layers whose variables keep their own start: the activations.
+
+    Returns:
+        The number of variables copied, and the number that kept their own start.
+    """
+    kept = {id(variable) for layer in own for variable in layer.variables}
+    shared = 0
+    for variable in model.weights:
+        value = reference.get(variable.path)
+        if id(variable) not in kept and value is not None and value.shape == tuple(variable.shape):
+            variable.assign(value)
+            shared += 1
+    return shared, len(model.weights) - shared
+
+
+def weights_by_path(model):
+    return {variable.path: _array(variable) for variable in model.weights}
+
+
+def _array(variable):
+    return np.array(keras.ops.convert_to_numpy(variable))  # a copy: on torch the variable's own memory comes back
+
+
+def set_seed_states(model, seed, epoch):
+    """Makes dropout and its like follow from (seed, epoch), so that a resumed run draws what it would have drawn."""
+    keras.utils.set_random_seed(_drawn(1, seed, epoch)[0])  # torch drops out by its global generator
+    position = 0
+    for layer in layers_of(model):
+        for value in vars(layer).values():
+            if isinstance(value, keras.random.SeedGenerator):
+                state = np.array(_drawn(2, seed, epoch, position), str(value.state.dtype))
+                value.state.assign(state)
+                position += 1
+
+
+def _drawn(count, *numbers):
+    """Integers from 0 to 2^31 - 1 that follow from `numbers`."""
+    return [int(value) >> 1 for value in np.random.SeedSequence(numbers).generate_state(count)]
+
+
+class StepWatch(keras.callbacks.Callback):
+    """Times the steps, shows progress, and stops at the first loss that is not finite."""
+
+    def __init__(self, label, first_step, on_step, keep_weights):
+        super().__init__()
+        self.keep_weights = keep_weights
+        self.label = label
+        self.first_step = first_step
+        self.on_step = on_step
+        self.seconds = []
+        self.weights = None
+
+    def on_train_batch_begin(self, batch, logs=None):
+        self._start = time.perf_counter()
+
+    def on_train_batch_end(self, batch, logs=None):
+        loss = float(logs["loss"])  # waits for the step, so that the time is that of the step
+        self.seconds.append(time.perf_counter() - self._start)
+        if not math.isfinite(loss):
+            raise NonFiniteLoss(
+                f"the loss of {self.label} is {loss} at step {self.first_step + batch + 1} (step {batch + 1} of its "
+                "epoch): lower --learning-rate, lengthen --warmup, or give --clip-norm."
+            )
+        self.on_step(batch + 1, loss)
+
+    def on_epoch_end(self, epoch, logs=None):
+        if self.keep_weights:
+            self.weights = [_array(variable) for variable in self.model.trainable_variables]
+
+
+class Run:
+    """One model, trained epoch by epoch; each epoch ends with a checkpoint, from which a later process goes on.
+
+    Args:
+        label: string that names the run.
+        model: compiled model whose optimizer is built.
+        train, test: `batches.ImageBatches`.
+        seed: integer, for dropout.
+        path: path of the checkpoint.
+        progress: `progress.Progress`.
+        averaged: bool. Whether the optimizer keeps a moving average of the weights, which is then what is evaluated and
+            saved, whereas training goes on from the weights themselves.
+    """
+
+    def __init__(self, label, model, train, test, seed, path, progress, averaged=False):
+        self.label = label
+        self.model = model
+        self.train_batches = train
+        self.test_batches = test
+        self.seed = seed
+        self.path = path
+        self.progress = progress
+        self.averaged = averaged
+        self.history = checkpoint.load(path, model)["history"] if path.exists() else []
+        self.resumed_at = len(self.history)
+
+    def train(self, epochs, on_epoch):
+        """Trains up to `epochs`, and calls `on_epoch()` after each, when `history` has a new row."""
+        for epoch in range(len(self.history), epochs):
+            self.history.append(self._epoch(epoch, epochs))
+            checkpoint.save(self.path, self.model, {"history": self.history})
+            on_epoch()
+        if self.averaged:
+            self.model.optimizer.finalize_variable_values(self.model.trainable_variables)
+
+    def _epoch(self, epoch, epochs):
+        self.train_batches.epoch = epoch
+        set_seed_states(self.model, self.seed, epoch)
+        start = time.perf_counter()
+        steps = len(self.train_batches)
+        with self.progress.epoch(self.label, epoch + 1, epochs, steps) as progress:
+            watch = StepWatch(self.label, epoch * steps, progress.step, keep_weights=self.averaged)
+            logs = self._fit(watch)
+            if self.averaged:
+                # fit has put the averages into the model, on JAX as the optimizer's own arrays, which evaluate deletes.
+                self._assign([_array(variable) for variable in self.model.trainable_variables])
+            held_out = self._guarded(
+                self.test_batches, lambda: self.model.evaluate(self.test_batches, verbose=0, return_dict=True)
+            )
+            row = {
+                "epoch": epoch + 1,
+                **{name: float(value) for name, value in logs.items()},
+                **{f"val_{name}": float(value) for name, value in held_out.items()},
+                "learning_rate": float(keras.ops.convert_to_numpy(self.model.optimizer.learning_rate)),
+                "ms_per_step": 1e3 * statistics.median(watch.seconds),
+                "seconds": time.perf_counter() - start,
+            }
+            progress.finish(row)
+        if self.averaged:
+            self._assign(watch.weights)
+        return row
+
+    def _assign(self, values):
+        for variable, value in zip(self.model.trainable_variables, values, strict=True):
+            variable.assign(value)
+
+    def _fit(self, watch):
+        history = self._guarded(
+            self.train_batches,
+            lambda: self.model.fit(self.train_batches, epochs=1, shuffle=False, verbose=0, callbacks=[watch]),
+        )
+        return {name: values[-1] for name, values in history.history.items()}
+
+    def _guarded(self, batches, action):
+        try:
+            return action()
+        except Exception as error:
+            if isinstance(batches.error, UserError):
+                raise batches.error from error
+            raise

@@ -1,0 +1,47 @@
+"""One backend per process, taken from KERAS_BACKEND; the same seed before every test."""
+
+import importlib
+import os
+
+BACKEND = os.environ.setdefault("KERAS_BACKEND", "jax")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+backend_module = importlib.import_module(BACKEND)  # first of all, and an error here fails the whole run
+
+if BACKEND == "jax":
+    backend_module.config.update("jax_enable_x64", True)  # otherwise float64 is float32 in disguise
+    backend_module.config.update("jax_default_matmul_precision", "highest")
+elif BACKEND == "torch":
+    backend_module.backends.cuda.matmul.allow_tf32 = False
+    backend_module.backends.cudnn.allow_tf32 = False
+else:
+    backend_module.config.experimental.enable_tensor_float_32_execution(False)
+
+import keras  # noqa: E402
+import pytest  # noqa: E402
+
+
+def pytest_report_header():
+    from keras_polycom import config
+
+    return f"keras {keras.__version__} on {keras.backend.backend()}, fast roads {config.fast_roads()}"
+
+
+@pytest.fixture(autouse=True)
+def fixed_seed():
+    keras.utils.set_random_seed(20241106)
+
+
+@pytest.fixture
+def rng():
+    import numpy as np
+
+    return np.random.default_rng(7)
+
+
+@pytest.fixture
+def global_policy():
+    """Sets the global dtype policy for one test: `global_policy("mixed_float16")`."""
+    former = keras.config.dtype_policy()
+    yield keras.config.set_dtype_policy
+    keras.config.set_dtype_policy(former)
