@@ -136,13 +136,22 @@ def _log_scale_if_wide(axis, ratio=10):
         axis.set_yscale("log")
 
 
-def _label_ends(axis, ends, gap=0.06):
-    """Writes each label to the right of its line's end, moved up where it would overlap the one below."""
+def _label_ends(axis, ends):
+    """Writes each label to the right of its line's end, moved where it would overlap another."""
     axis.autoscale_view()
     to_fraction = axis.transData + axis.transAxes.inverted()
-    heights = [to_fraction.transform((x, y))[1] for x, y, *_ in ends]
-    floor = -np.inf
-    for index in np.argsort(heights):
-        floor = max(heights[index], floor + gap)
-        _, _, run, color = ends[index]
-        axis.text(1.02, floor, run, transform=axis.transAxes, color=color, va="center", fontsize=9)
+    heights = _apart([to_fraction.transform((x, y))[1] for x, y, *_ in ends])
+    for height, (_, _, run, color) in zip(heights, ends, strict=True):
+        axis.text(1.02, height, run, transform=axis.transAxes, color=color, va="center", fontsize=9)
+
+
+def _apart(heights, gap=0.06, top=1.0):
+    """The same heights in the same order, at least `gap` apart and below `top`."""
+    order = np.argsort(heights)
+    heights = np.array(heights)
+    for lower, upper in itertools.pairwise(order):
+        heights[upper] = max(heights[upper], heights[lower] + gap)
+    for index in order[::-1]:
+        heights[index] = min(heights[index], top)
+        top = heights[index] - gap
+    return heights

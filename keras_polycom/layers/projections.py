@@ -101,6 +101,9 @@ class Projections(keras.layers.Layer):
         return self.output_dropout(self.down_proj(hidden), training=training)
 
     def _projection(self, units, name, index, input_shape):
+        policy = self.dtype_policy
+        if isinstance(policy, keras.dtype_policies.DTypePolicyMap):  # holding all of it, a layer cannot be saved again
+            policy = policy[f"{self.path}/{name}"]
         dense = keras.layers.Dense(
             units,
             use_bias=self.use_bias,
@@ -110,7 +113,7 @@ class Projections(keras.layers.Layer):
             bias_regularizer=self.bias_regularizer,
             kernel_constraint=self.kernel_constraint,
             bias_constraint=self.bias_constraint,
-            dtype=self.dtype_policy,
+            dtype=policy,
             name=name,
         )
         dense.build(input_shape)

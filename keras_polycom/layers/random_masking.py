@@ -139,7 +139,7 @@ class FillMasked(keras.layers.Layer):
     >>> visible = keras.ops.array([[[2.0], [0.0]]])
     >>> restore = keras.ops.array([[1, 3, 0, 2]])
     >>> filled = layers.FillMasked(token_initializer="ones")(visible, restore)
-    >>> [float(v) for v in filled[0, :, 0]]
+    >>> keras.ops.convert_to_numpy(filled)[0, :, 0].tolist()
     [0.0, 1.0, 2.0, 1.0]
 
     Reference: He et al., arXiv 2111.06377, section 3, "MAE decoder".

@@ -45,6 +45,7 @@ class ResNet50(ConfiguredModel):
             to `(64, 128, 256, 512)`.
         stem: `"imagenet"`, a 7x7 convolution and max pooling, both of stride 2; or `"cifar"`, a 3x3 convolution of
             stride 1, for small images. Defaults to `"imagenet"`.
+        stem_width: integer or `None`. Channels of the stem; `None` for `widths[0]`. Defaults to `None`.
         activation: activation at every site: a name, function, layer class, maker, config, or a layer instance, which
             is cloned per site. Defaults to `"relu"`.
         normalization: normalization: a name, class, maker, config or instance. Defaults to `"batch_norm"` (epsilon
@@ -86,6 +87,7 @@ class ResNet50(ConfiguredModel):
         depths=None,
         widths=(64, 128, 256, 512),
         stem="imagenet",
+        stem_width=None,
         activation="relu",
         normalization="batch_norm",
         zero_init_residual=False,
@@ -108,6 +110,7 @@ class ResNet50(ConfiguredModel):
             check_size("depths", depth)
             check_size("widths", width)
         check_one_of("stem", stem, STEMS)
+        stem_width = check_size("stem_width", widths[0] if stem_width is None else stem_width)
         check_one_of("pooling", pooling, ("mean", None))
         num_classes = check_head(num_classes, pooling)
         data_format = check_data_format(data_format)
@@ -117,7 +120,7 @@ class ResNet50(ConfiguredModel):
         # === Functional model ===
         parts = _Parts(activation, normalization, data_format, dtype)
         images = keras.Input(shape=tuple(image_shape), name="images")
-        x = _stem(images, widths[0], stem, parts)
+        x = _stem(images, stem_width, stem, parts)
         for stage, (depth, width) in enumerate(zip(depths, widths, strict=True)):
             for block in range(depth):
                 stride = 2 if stage > 0 and block == 0 else 1
@@ -143,6 +146,7 @@ class ResNet50(ConfiguredModel):
             depths=depths,
             widths=widths,
             stem=stem,
+            stem_width=stem_width,
             activation=activations.serialize(activation, dtype=dtype),
             normalization=normalizations.serialize(normalization, dtype=dtype),
             zero_init_residual=zero_init_residual,

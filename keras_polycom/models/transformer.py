@@ -59,7 +59,7 @@ def transformer_block(
     """
     branch = normalizations.get(normalization, name=f"{prefix}_attention_norm", dtype=dtype)(x)
     attention = _attention(x.shape[-1], num_heads, attention_dropout, qkv_bias, dtype, f"{prefix}_attention")
-    branch = attention(branch, branch)
+    branch = _attend(attention, branch)
     if dropout:
         branch = keras.layers.Dropout(dropout, name=f"{prefix}_attention_dropout", dtype=dtype)(branch)
     x = _add(x, branch, drop_path, dtype, f"{prefix}_attention")
@@ -91,6 +91,14 @@ def _attention(width, num_heads, dropout, use_bias, dtype, name):
         dtype=dtype,
         name=name,
     )
+
+
+def _attend(attention, x):
+    """Self-attention. JAX's own attention refuses float16 on a CPU; the way that keeps the scores does not use it."""
+    if keras.backend.backend() == "jax" and attention.compute_dtype == "float16":
+        on_cpu = all(device.startswith("cpu") for device in keras.distribution.list_devices())
+        return attention(x, x, return_attention_scores=True)[0] if on_cpu else attention(x, x)
+    return attention(x, x)
 
 
 def _add(x, branch, drop_path, dtype, name):

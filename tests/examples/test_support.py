@@ -107,6 +107,12 @@ def test_curves_of_one_epoch_and_of_a_wide_range_can_be_drawn(tmp_path):
         assert (tmp_path / name).read_bytes()[:4] == b"\x89PNG"
 
 
+def test_labels_at_the_ends_are_moved_apart():
+    heights = report._apart([0.99, 0.2, 0.98, 1.0])
+    assert np.allclose(heights, [0.94, 0.2, 0.88, 1.0])
+    assert np.allclose(report._apart([0.1, 0.12]), [0.1, 0.16])
+
+
 ROW = {"loss": 0.5, "accuracy": 0.25, "val_loss": 0.75, "val_accuracy": 1.0, "ms_per_step": 12.34, "seconds": 1.0}
 
 

@@ -16,17 +16,9 @@ from reference_values import (
     load,
     value_and_gradients,
 )
+from tracing import traced
 
 from keras_polycom import config, ops
-
-
-def traced(function):
-    """On JAX the function under jit, which is compiled once instead of operation by operation; elsewhere itself."""
-    if keras.backend.backend() != "jax":
-        return function
-    import jax
-
-    return jax.jit(function)
 
 
 def of_reference(name):

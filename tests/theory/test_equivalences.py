@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import pytest
 from reference_values import as_float64, assert_close
+from tracing import traced
 
 import keras_polycom
 from keras_polycom import theory
@@ -27,7 +28,7 @@ def random_network(rng, groups=(3,), norm_size=4, centered=True, epsilon=0.0, in
 
 
 def evaluate(model, x):
-    return as_float64(model(keras.ops.convert_to_tensor(x)))
+    return as_float64(traced(model)(keras.ops.convert_to_tensor(x)))
 
 
 @pytest.mark.parametrize("centered", [True, False], ids=["pln", "pls"])
@@ -49,9 +50,9 @@ def test_join_networks_is_the_converse(rng):
     assert_close(evaluate(theory.sum_of_networks(joined), x), evaluate(joined, x), DIGITS)
 
 
-@pytest.mark.parametrize("groups", [(1,), (3,), (2, 3, 1)], ids=["ln", "pln", "deep"])
+@pytest.mark.parametrize("groups", [(1,), (2, 3, 1)], ids=["ln", "deep"])
 @pytest.mark.parametrize("epsilon", [0.0, 0.2])
-@pytest.mark.parametrize("norm_size", [2, 3, 8])
+@pytest.mark.parametrize("norm_size", [2, 7])
 def test_as_layer_scaling_network(norm_size, epsilon, groups, rng):
     network = random_network(rng, groups, norm_size, epsilon=epsilon)
     scaling = theory.as_layer_scaling_network(network)
@@ -63,10 +64,10 @@ def test_as_layer_scaling_network(norm_size, epsilon, groups, rng):
     assert_close(evaluate(scaling, x), evaluate(network, x), DIGITS)
 
 
-@pytest.mark.parametrize("groups", [(1,), (2, 3)], ids=["ls", "deep"])
 @pytest.mark.parametrize("epsilon", [0.0, 0.2])
-@pytest.mark.parametrize("norm_size", [1, 2, 7])
-def test_as_layer_norm_network(norm_size, epsilon, groups, rng):
+@pytest.mark.parametrize("norm_size", [1, 6])
+def test_as_layer_norm_network(norm_size, epsilon, rng):
+    groups = (2, 3)
     network = random_network(rng, groups, norm_size, centered=False, epsilon=epsilon)
     norm = theory.as_layer_norm_network(network)
     assert [layer.norm_size for layer in norm.layers[1::2]] == [norm_size + 1] * len(groups)
