@@ -190,7 +190,7 @@ class Pretraining(comparison.Comparison):
 
 
 def draw(folder, options, runs, validation, picture_set):
-    title = f"masked autoencoders on {options.dataset} ({keras.backend.backend()})"
+    title = f"masked autoencoders on {experiment.short_name(options.dataset)} ({keras.backend.backend()})"
     histories = {label: run["history"] for label, run in runs.items()}
     report.write_curves(
         folder.folder / "curves.png", histories, title, {"training loss": "loss", "validation loss": "val_loss"}
@@ -210,7 +210,8 @@ def draw(folder, options, runs, validation, picture_set):
         pictured.pixels(part["images"], *numbers),
         masked,
         painted,
-        f"validation pictures of {options.dataset}, {options.mask_ratio:.0%} hidden; predicted: {pixels}",
+        f"validation pictures of {experiment.short_name(options.dataset)}, {options.mask_ratio:.0%} hidden; "
+        f"predicted: {pixels}",
     )
 
 
@@ -247,7 +248,7 @@ def pretrain_mae(options):
             "std": list(picture_set.std),
         },
     }
-    output = options.output or f"runs/{options.dataset.strip('/').split('/')[-1]}-mae"
+    output = options.output or f"runs/{experiment.short_name(options.dataset)}-mae"
     folder = experiment.Experiment(output, comparison.settings_of(options), facts, options.overwrite)
     print(
         f"masked autoencoders on {options.dataset}: {len(picture_set.train):,} training and "

@@ -172,7 +172,7 @@ def print_table(experiment_folder, runs):
 def draw(folder, options, runs):
     histories = {label: run["history"] for label, run in runs.items()}
     panels = {"training loss": "loss", "held-out loss": "val_loss", "held-out accuracy": "val_accuracy"}
-    title = f"{options.model} on {options.dataset} ({keras.backend.backend()})"
+    title = f"{options.model} on {experiment.short_name(options.dataset)} ({keras.backend.backend()})"
     report.write_curves(folder / "curves.png", histories, title, panels)
     shown = {label: run["curves"] for label, run in runs.items() if run["curves"]}
     if shown:
@@ -206,7 +206,7 @@ def train_classifier(options):
             "std": list(image_set.std),
         },
     }
-    output = options.output or f"runs/{options.dataset.strip('/').split('/')[-1]}-{options.model}"
+    output = options.output or f"runs/{experiment.short_name(options.dataset)}-{options.model}"
     folder = experiment.Experiment(output, comparison.settings_of(options), facts, options.overwrite)
     print(introduction(options, image_set))
     with comparison.dtype_policy(options.mixed_precision):

@@ -84,5 +84,10 @@ class Experiment:
             raise UserError(f"{self.folder} cannot be cleared ({error.strerror}): choose another --output.") from error
 
 
+def short_name(dataset):
+    """What a data set is called in titles and folder names: the last part of a path."""
+    return pathlib.PurePath(dataset).name
+
+
 def file_name(label):
     return "".join(c if c.isalnum() or c in "_-." else "-" for c in label).rstrip("-")

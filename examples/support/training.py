@@ -125,6 +125,18 @@ def _drawn(count, *numbers):
     return [int(value) >> 1 for value in np.random.SeedSequence(numbers).generate_state(count)]
 
 
+class EpochSeed(keras.callbacks.Callback):
+    """Sets all random states when an epoch starts, after `fit` has drawn what it needs to prepare itself."""
+
+    def __init__(self, seed, epoch):
+        super().__init__()
+        self.seed = seed
+        self.epoch = epoch
+
+    def on_epoch_begin(self, epoch, logs=None):
+        set_seed_states(self.model, self.seed, self.epoch)
+
+
 class StepWatch(keras.callbacks.Callback):
     """Times the steps, shows progress, and stops at the first loss that is not finite."""
 
@@ -192,12 +204,11 @@ class Run:
 
     def _epoch(self, epoch, epochs):
         self.train_batches.epoch = epoch
-        set_seed_states(self.model, self.seed, epoch)
         start = time.perf_counter()
         steps = len(self.train_batches)
         with self.progress.epoch(self.label, epoch + 1, epochs, steps) as progress:
             watch = StepWatch(self.label, epoch * steps, progress.step, keep_weights=self.averaged)
-            logs = self._fit(watch)
+            logs = self._fit([EpochSeed(self.seed, epoch), watch])
             if self.averaged:
                 # fit has put the averages into the model, on JAX as the optimizer's own arrays, which evaluate deletes.
                 self._assign([_array(variable) for variable in self.model.trainable_variables])
@@ -221,10 +232,10 @@ class Run:
         for variable, value in zip(self.model.trainable_variables, values, strict=True):
             variable.assign(value)
 
-    def _fit(self, watch):
+    def _fit(self, callbacks):
         history = self._guarded(
             self.train_batches,
-            lambda: self.model.fit(self.train_batches, epochs=1, shuffle=False, verbose=0, callbacks=[watch]),
+            lambda: self.model.fit(self.train_batches, epochs=1, shuffle=False, verbose=0, callbacks=callbacks),
         )
         return {name: values[-1] for name, values in history.history.items()}
 
