@@ -121,5 +121,6 @@ def _like(layer, filters):
         data_format=layer.data_format,
         dilation_rate=layer.dilation_rate,
         activation=layer.activation,
+        kernel_initializer="zeros",  # the values are set right after
         dtype=layer.dtype_policy,
     )

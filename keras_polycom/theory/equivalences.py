@@ -44,8 +44,9 @@ def sum_of_networks(model):
     branches, weights = [], []
     for k in range(into.kernel.shape[1] // size):
         block = slice(k * size, (k + 1) * size)
-        first = keras.layers.Dense(size, dtype=dtype, name=f"into_{k}")
-        second = keras.layers.Dense(out.kernel.shape[1], use_bias=k == 0, dtype=dtype, name=f"out_{k}")
+        arguments = {"kernel_initializer": "zeros", "dtype": dtype}  # the values are set below
+        first = keras.layers.Dense(size, name=f"into_{k}", **arguments)
+        second = keras.layers.Dense(out.kernel.shape[1], use_bias=k == 0, name=f"out_{k}", **arguments)
         norm = normalization_layer(normalization, dtype, name=f"norm_{k}")
         branches.append(second(norm(first(inputs))))
         weights.append((first, [into.kernel[:, block], into.bias[block]]))

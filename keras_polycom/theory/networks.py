@@ -107,7 +107,7 @@ def block_diagonal(block, count):
 
 
 def _dense(affine, dtype):
-    return keras.layers.Dense(affine.kernel.shape[1], dtype=dtype)
+    return keras.layers.Dense(affine.kernel.shape[1], kernel_initializer="zeros", dtype=dtype)  # set right after
 
 
 def _affine(layer):

@@ -24,8 +24,8 @@ CASES = {
 
 def convolutions(rng, input_shape, channels, first=None, second=None, kind=keras.layers.Conv2D):
     """Two convolutions with random weights, and the shape between them."""
-    first = kind(channels[0], 3, data_format="channels_last", dtype="float64", **(first or {}))
-    second = kind(4, 3, data_format="channels_last", dtype="float64", **(second or {}))
+    common = {"kernel_size": 3, "data_format": "channels_last", "kernel_initializer": "zeros", "dtype": "float64"}
+    first, second = kind(channels[0], **common, **(first or {})), kind(4, **common, **(second or {}))
     first.build((None, *input_shape))
     between = first.compute_output_shape((None, *input_shape))
     second.build((*between[:-1], channels[1]))
