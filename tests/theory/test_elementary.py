@@ -25,7 +25,8 @@ def test_sign(norm_size, dtype):
     model = theory.sign_network(norm_size=norm_size, dtype=dtype)
     assert model.layers[1].epsilon == 0
     error = np.abs(evaluate(model, POINTS) - np.sign(POINTS)).max()
-    assert error <= (0 if norm_size % 2 == 0 else TOLERANCE[dtype])
+    # Even sizes give exactly 1 but for the last bit, which XLA may lose in x / sqrt(y).
+    assert error <= (np.finfo(dtype).eps if norm_size % 2 == 0 else TOLERANCE[dtype])
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
