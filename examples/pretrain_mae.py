@@ -19,7 +19,7 @@ import keras
 from support import autoencoders, cli, comparison, experiment, picture_batches, pictures, report, training
 from support import reconstructions as pictured
 from support.batches import even_batch_size
-from support.errors import UserError, exit_status_of
+from support.errors import exit_status_of
 
 # Data set -> epochs, batch size.
 RECIPES = {"photos": (50, 32), "digits": (50, 64)}
@@ -122,11 +122,7 @@ def complete(options, picture_set):
     cli.default(options, epochs=epochs, batch_size=batch_size)
     cli.default(options, warmup=options.epochs / 20)  # 40 of 800 in the paper
     autoencoders.complete(options, picture_set.image_shape)
-    if options.batch_size > len(picture_set.train):
-        raise UserError(
-            f"--batch-size {options.batch_size} is larger than the {len(picture_set.train)} training pictures of "
-            f"{options.dataset}: give {len(picture_set.train)} or less."
-        )
+    picture_set.check_batch_size(options.batch_size)
 
 
 class Pretraining(comparison.Comparison):

@@ -14,7 +14,7 @@ from support import startup  # noqa: F401  isort: skip  (chooses the backend, so
 
 import keras
 from support import augment, batches, classifiers, cli, comparison, curves, data, experiment, report, training
-from support.errors import UserError, exit_status_of
+from support.errors import exit_status_of
 
 from keras_polycom import activations
 
@@ -73,11 +73,7 @@ def complete(options, image_set):
     if options.augment != "none":
         cli.default(options, augment_with=augment.default_source())
     classifiers.complete(options, image_set.image_shape)
-    if options.batch_size > len(image_set.train):
-        raise UserError(
-            f"--batch-size {options.batch_size} is larger than the {len(image_set.train)} training images of "
-            f"{options.dataset}: give {len(image_set.train)} or less."
-        )
+    image_set.check_batch_size(options.batch_size)
 
 
 def compile_model(model, options, steps_per_epoch):

@@ -30,8 +30,9 @@ class Comparison:
         self.train_batches = train
         self.test_batches = test
         self.progress = Progress()
-        built = (self.build(label) for label in self.labels)  # all are tried before any trains
-        self.first_weights, *_ = [training.weights_by_path(model) for model in built]
+        self.first_weights = training.weights_by_path(self.build(self.labels[0]))
+        for label in self.labels[1:]:  # all are tried before any trains
+            self.build(label)
 
     def build(self, label):
         """Returns a fresh model."""

@@ -56,8 +56,31 @@ class ArrayImages:
         return ArrayImages(self.pixels[:count], self.labels[:count])
 
 
+class Limits:
+    """What a data set with `name` and `train` says to a size that does not fit its training images."""
+
+    items = "images"
+
+    def limited(self, count):
+        """The same with only the first `count` training images."""
+        if count > len(self.train):
+            raise UserError(
+                f"--train-limit {count} is more than the {len(self.train)} training {self.items} of {self.name}: give "
+                f"{len(self.train)} or less, or leave it out."
+            )
+        return dataclasses.replace(self, train=self.train.first(count))
+
+    def check_batch_size(self, batch_size):
+        """Raises `UserError` for a batch that is larger than the training images."""
+        if batch_size > len(self.train):
+            raise UserError(
+                f"--batch-size {batch_size} is larger than the {len(self.train)} training {self.items} of {self.name}: "
+                f"give {len(self.train)} or less."
+            )
+
+
 @dataclasses.dataclass
-class ImageSet:
+class ImageSet(Limits):
     """Training and test images with what is needed to use them.
 
     Args:
@@ -77,15 +100,6 @@ class ImageSet:
     mean: tuple
     std: tuple
     mirrored: bool = True
-
-    def limited(self, count):
-        """The same with only the first `count` training images."""
-        if count > len(self.train):
-            raise UserError(
-                f"--train-limit {count} is more than the {len(self.train)} training images of {self.name}: give "
-                f"{len(self.train)} or less, or leave it out."
-            )
-        return dataclasses.replace(self, train=self.train.first(count))
 
 
 def load(name, image_size=None, memory=1024):

@@ -77,7 +77,7 @@ class FilePictures:
 
 
 @dataclasses.dataclass
-class PictureSet:
+class PictureSet(data.Limits):
     """Pictures for training and for validation, and the numbers they are normalized with.
 
     Args:
@@ -95,15 +95,7 @@ class PictureSet:
     mean: tuple
     std: tuple
     mirrored: bool = True
-
-    def limited(self, count):
-        """The same with only the first `count` training pictures."""
-        if count > len(self.train):
-            raise UserError(
-                f"--train-limit {count} is more than the {len(self.train)} training pictures of {self.name}: give "
-                f"{len(self.train)} or less, or leave it out."
-            )
-        return dataclasses.replace(self, train=self.train.first(count))
+    items = "pictures"
 
 
 def load(name, image_size=None, memory=1024):

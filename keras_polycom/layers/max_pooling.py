@@ -2,6 +2,8 @@
 
 import keras
 
+from keras_polycom.ops._numerics import check_count
+
 
 @keras.saving.register_keras_serializable(package="keras_polycom")
 class PaddedMaxPooling2D(keras.layers.Layer):
@@ -36,9 +38,8 @@ class PaddedMaxPooling2D(keras.layers.Layer):
 
     def __init__(self, pool_size=3, strides=2, padding=1, data_format=None, **kwargs):
         super().__init__(**kwargs)
-        for name, value in (("pool_size", pool_size), ("strides", strides)):
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"`{name}` must be an integer of at least 1. Received: {name}={value!r}")
+        check_count(pool_size, "pool_size")
+        check_count(strides, "strides")
         if not isinstance(padding, int) or not 0 <= padding <= pool_size // 2:
             raise ValueError(
                 f"`padding` must be an integer from 0 to pool_size // 2 = {pool_size // 2}, or some windows would hold "

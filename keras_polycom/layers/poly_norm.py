@@ -6,7 +6,7 @@ import keras
 
 from keras_polycom import activations, ops
 from keras_polycom.layers.polynomial import Polynomial
-from keras_polycom.ops._numerics import check_axis, check_epsilon, check_order, normalize_axis
+from keras_polycom.ops._numerics import check_axis, check_count, check_epsilon, normalize_axis
 from keras_polycom.ops.poly_norm import EPSILON
 
 _TRANSFORMS = (None, "sigmoid")
@@ -32,7 +32,7 @@ class NormalizedPolynomial(Polynomial):
         if bias_limit is not None and not bias_limit >= 0:
             raise ValueError(f"`bias_limit` must be None or at least 0. Received: {bias_limit!r}")
         if coefficient_transform == "sigmoid" and coefficients_initializer is None:
-            if check_order(order) == 1:
+            if check_count(order, "order") == 1:
                 raise ValueError(
                     "With order=1 the coefficient would start at 1, which no sigmoid reaches. Give "
                     "`coefficients_initializer` (before the sigmoid) or a higher order."
@@ -212,8 +212,7 @@ class GroupedPolyNorm(NormalizedPolynomial):
     """
 
     def __init__(self, num_groups, order=3, axis=-1, epsilon=EPSILON, **kwargs):
-        if isinstance(num_groups, bool) or not isinstance(num_groups, int) or num_groups < 1:
-            raise ValueError(f"`num_groups` must be an integer of at least 1. Received: num_groups={num_groups!r}")
+        check_count(num_groups, "num_groups")
         super().__init__(order, axis, epsilon, _group_shape=(num_groups,), **kwargs)
         self.num_groups = num_groups
 

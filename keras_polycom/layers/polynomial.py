@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import keras
 
-from keras_polycom.ops._numerics import check_order
+from keras_polycom.ops._numerics import check_count
 
 
 class Polynomial(keras.layers.Layer):
@@ -40,7 +40,7 @@ class Polynomial(keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        self.order = check_order(order)
+        self.order = check_count(order, "order")
         if coefficients_initializer is None:
             coefficients_initializer = keras.initializers.Constant(
                 1 / order if _initial_coefficient is None else _initial_coefficient

@@ -2,6 +2,8 @@
 
 import keras
 
+from keras_polycom.ops._numerics import check_count
+
 
 class Projections(keras.layers.Layer):
     """Base of the feed-forward layers.
@@ -35,11 +37,9 @@ class Projections(keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        if isinstance(hidden_dim, bool) or not isinstance(hidden_dim, int) or hidden_dim < 1:
-            raise ValueError(f"`hidden_dim` must be an integer of at least 1. Received: hidden_dim={hidden_dim!r}")
         if not 0 <= dropout < 1:
             raise ValueError(f"`dropout` must lie in [0, 1). Received: dropout={dropout!r}")
-        self.hidden_dim = hidden_dim
+        self.hidden_dim = check_count(hidden_dim, "hidden_dim")
         self.use_bias = use_bias
         self.dropout = dropout
         self.kernel_initializer = keras.initializers.get(kernel_initializer)

@@ -4,6 +4,8 @@ import json
 
 import keras
 
+from keras_polycom.ops._numerics import check_count
+
 DATA_FORMATS = ("channels_last", "channels_first")
 
 
@@ -79,18 +81,17 @@ def image_sizes(image_shape, data_format):
     return sizes
 
 
-def check_size(name, value):
-    """Returns `value`; raises `ValueError` unless it is an integer of at least 1."""
-    if not _is_size(value):
-        raise ValueError(f"`{name}` must be an integer of at least 1. Received: {name}={value!r}")
-    return value
+def check_sizes(**sizes):
+    """Raises `ValueError` that names the first of the arguments that is not an integer of at least 1."""
+    for name, size in sizes.items():
+        check_count(size, name)
 
 
-def check_rate(name, value):
-    """Returns `value`; raises `ValueError` unless it lies in [0, 1)."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1:
-        raise ValueError(f"`{name}` must lie in [0, 1). Received: {name}={value!r}")
-    return value
+def check_rates(**rates):
+    """Raises `ValueError` that names the first of the arguments that does not lie in [0, 1)."""
+    for name, rate in rates.items():
+        if isinstance(rate, bool) or not isinstance(rate, (int, float)) or not 0 <= rate < 1:
+            raise ValueError(f"`{name}` must lie in [0, 1). Received: {name}={rate!r}")
 
 
 def check_one_of(name, value, allowed):
@@ -104,7 +105,7 @@ def check_head(num_classes, pooling):
     """Returns the number of classes, `None` for no head; raises `ValueError` for a head without pooling."""
     if num_classes is None or (num_classes == 0 and not isinstance(num_classes, bool)):
         return None
-    check_size("num_classes", num_classes)
+    check_count(num_classes, "num_classes")
     if pooling is None:
         raise ValueError(
             f"A classifier needs pooled features. Received: pooling=None with num_classes={num_classes}. Give a "

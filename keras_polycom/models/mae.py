@@ -9,13 +9,12 @@ from keras_polycom.layers.random_masking import FillMasked, RandomMasking, visib
 from keras_polycom.models.configured import (
     ConfiguredModel,
     check_data_format,
-    check_one_of,
-    check_rate,
-    check_size,
+    check_rates,
+    check_sizes,
     image_sizes,
 )
-from keras_polycom.models.transformer import transformer_block
-from keras_polycom.models.vit import VARIANTS, ViT, patch_grid, patch_tokens
+from keras_polycom.models.transformer import transformer_blocks
+from keras_polycom.models.vit import ViT, patch_grid, patch_tokens, resolve_variant
 
 # What a classifier takes over from the encoder, so that the weights fit.
 ENCODER_ARGUMENTS = (
@@ -151,32 +150,22 @@ class MAE(ConfiguredModel):
         trainable=True,
     ):
         # === Sizes and checks ===
-        check_one_of("variant", variant, (None, *VARIANTS))
-        patch_size, num_layers, hidden_dim, num_heads = (
-            own if given is None else given
-            for given, own in zip(
-                (patch_size, num_layers, hidden_dim, num_heads), VARIANTS[variant or "base/16"], strict=True
-            )
+        patch_size, num_layers, hidden_dim, num_heads = resolve_variant(
+            variant, patch_size, num_layers, hidden_dim, num_heads
         )
         data_format = check_data_format(data_format)
         patch_size, grid = patch_grid(image_shape, patch_size, data_format)
         num_patches = grid[0] * grid[1]
         patch_pixels = patch_size[0] * patch_size[1] * image_sizes(image_shape, data_format)[2]
-        for size_name, size in (
-            ("num_layers", num_layers),
-            ("hidden_dim", hidden_dim),
-            ("num_heads", num_heads),
-            ("decoder_num_layers", decoder_num_layers),
-            ("decoder_hidden_dim", decoder_hidden_dim),
-            ("decoder_num_heads", decoder_num_heads),
-        ):
-            check_size(size_name, size)
-        for rate_name, rate in (
-            ("dropout", dropout),
-            ("attention_dropout", attention_dropout),
-            ("drop_path", drop_path),
-        ):
-            check_rate(rate_name, rate)
+        check_sizes(
+            num_layers=num_layers,
+            hidden_dim=hidden_dim,
+            num_heads=num_heads,
+            decoder_num_layers=decoder_num_layers,
+            decoder_hidden_dim=decoder_hidden_dim,
+            decoder_num_heads=decoder_num_heads,
+        )
+        check_rates(dropout=dropout, attention_dropout=attention_dropout, drop_path=drop_path)
         num_visible = visible_count(num_patches, mask_ratio)
         if normalize_pixels and unbiased_variance and patch_pixels == 1:
             raise ValueError("Patches of one number have no unbiased variance: use unbiased_variance=False.")
@@ -188,8 +177,7 @@ class MAE(ConfiguredModel):
         if decoder_mlp_dim is None:
             gated = feed_forwards.is_gated(decoder_feed_forward)
             decoder_mlp_dim = feed_forwards.hidden_width(decoder_hidden_dim, gated)
-        for size_name, size in (("mlp_dim", mlp_dim), ("decoder_mlp_dim", decoder_mlp_dim)):
-            check_size(size_name, size)
+        check_sizes(mlp_dim=mlp_dim, decoder_mlp_dim=decoder_mlp_dim)
         common = {"activation": activation, "normalization": normalization, "qkv_bias": qkv_bias, "dtype": dtype}
 
         # === Encoder, with the names of the layers of a ViT ===
@@ -202,18 +190,18 @@ class MAE(ConfiguredModel):
         x = ClassToken(dtype=dtype, name="class_token")(x)  # (batch, 1 + visible, hidden_dim)
         if dropout:
             x = keras.layers.Dropout(dropout, dtype=dtype, name="embedding_dropout")(x)
-        for index in range(num_layers):
-            x = transformer_block(
-                x,
-                f"block_{index}",
-                num_heads=num_heads,
-                mlp_dim=mlp_dim,
-                feed_forward=feed_forward,
-                dropout=dropout,
-                attention_dropout=attention_dropout,
-                drop_path=drop_path * index / max(num_layers - 1, 1),
-                **common,
-            )
+        x = transformer_blocks(
+            x,
+            "block",
+            num_layers,
+            drop_path,
+            num_heads=num_heads,
+            mlp_dim=mlp_dim,
+            feed_forward=feed_forward,
+            dropout=dropout,
+            attention_dropout=attention_dropout,
+            **common,
+        )
         x = normalizations.get(normalization, name="final_norm", dtype=dtype)(x)
 
         # === Decoder ===
@@ -222,15 +210,15 @@ class MAE(ConfiguredModel):
             x, restore
         )  # (batch, 1 + patches, decoder_hidden_dim)
         x = SinCosPositionEmbedding(grid, class_token=True, dtype=dtype, name="decoder_positions")(x)
-        for index in range(decoder_num_layers):
-            x = transformer_block(
-                x,
-                f"decoder_block_{index}",
-                num_heads=decoder_num_heads,
-                mlp_dim=decoder_mlp_dim,
-                feed_forward=decoder_feed_forward,
-                **common,
-            )
+        x = transformer_blocks(
+            x,
+            "decoder_block",
+            decoder_num_layers,
+            num_heads=decoder_num_heads,
+            mlp_dim=decoder_mlp_dim,
+            feed_forward=decoder_feed_forward,
+            **common,
+        )
         x = normalizations.get(normalization, name="decoder_norm", dtype=dtype)(x)
         x = keras.layers.Cropping1D((1, 0), dtype=dtype, name="decoder_patches")(x)  # without the class token
         prediction = keras.layers.Dense(patch_pixels, dtype=dtype, name="decoder_prediction")(x)

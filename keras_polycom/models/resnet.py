@@ -9,9 +9,9 @@ from keras_polycom.models.configured import (
     check_data_format,
     check_head,
     check_one_of,
-    check_size,
     image_sizes,
 )
+from keras_polycom.ops._numerics import check_count
 
 EXPANSION = 4
 VARIANTS = {"resnet50": (3, 4, 6, 3), "resnet101": (3, 4, 23, 3), "resnet152": (3, 8, 36, 3)}
@@ -107,10 +107,10 @@ class ResNet50(ConfiguredModel):
                 f"`depths` and `widths` must have one entry per stage. Received: depths={depths}, widths={widths}"
             )
         for depth, width in zip(depths, widths, strict=True):
-            check_size("depths", depth)
-            check_size("widths", width)
+            check_count(depth, "depths")
+            check_count(width, "widths")
         check_one_of("stem", stem, STEMS)
-        stem_width = check_size("stem_width", widths[0] if stem_width is None else stem_width)
+        stem_width = check_count(widths[0] if stem_width is None else stem_width, "stem_width")
         check_one_of("pooling", pooling, ("mean", None))
         num_classes = check_head(num_classes, pooling)
         data_format = check_data_format(data_format)

@@ -9,6 +9,26 @@ from keras_polycom.layers.drop_path import DropPath
 from keras_polycom.models.configured import with_policies
 
 
+def transformer_blocks(x, prefix, num_layers, drop_path=0.0, **arguments):
+    """A stack of `transformer_block`s called `prefix` and their number: `block_0`, `block_1`, ...
+
+    Args:
+        x: symbolic tensor (batch, tokens, width).
+        prefix: string.
+        num_layers: integer.
+        drop_path: float in [0, 1). Stochastic depth rate of the last block; the rates grow linearly from 0 in the
+            first. Defaults to `0.0`.
+        **arguments: the other arguments of `transformer_block`.
+
+    Returns:
+        Symbolic tensor (batch, tokens, width).
+    """
+    for index in range(num_layers):
+        rate = drop_path * index / max(num_layers - 1, 1)
+        x = transformer_block(x, f"{prefix}_{index}", drop_path=rate, **arguments)
+    return x
+
+
 def transformer_block(
     x,
     prefix,

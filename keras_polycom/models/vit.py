@@ -10,11 +10,11 @@ from keras_polycom.models.configured import (
     check_data_format,
     check_head,
     check_one_of,
-    check_rate,
-    check_size,
+    check_rates,
+    check_sizes,
     image_sizes,
 )
-from keras_polycom.models.transformer import transformer_block
+from keras_polycom.models.transformer import transformer_blocks
 
 # patch_size, num_layers, hidden_dim, num_heads. The smaller ones are those of DeiT, arXiv 2012.12877, table 1; the
 # others those of ViT, arXiv 2010.11929, table 1.
@@ -121,23 +121,13 @@ class ViT(ConfiguredModel):
         trainable=True,
     ):
         # === Sizes and checks ===
-        check_one_of("variant", variant, (None, *VARIANTS))
-        patch_size, num_layers, hidden_dim, num_heads = (
-            own if given is None else given
-            for given, own in zip(
-                (patch_size, num_layers, hidden_dim, num_heads), VARIANTS[variant or "base/16"], strict=True
-            )
+        patch_size, num_layers, hidden_dim, num_heads = resolve_variant(
+            variant, patch_size, num_layers, hidden_dim, num_heads
         )
         data_format = check_data_format(data_format)
         patch_size, grid = patch_grid(image_shape, patch_size, data_format)
-        for size_name, size in (("num_layers", num_layers), ("hidden_dim", hidden_dim), ("num_heads", num_heads)):
-            check_size(size_name, size)
-        for rate_name, rate in (
-            ("dropout", dropout),
-            ("attention_dropout", attention_dropout),
-            ("drop_path", drop_path),
-        ):
-            check_rate(rate_name, rate)
+        check_sizes(num_layers=num_layers, hidden_dim=hidden_dim, num_heads=num_heads)
+        check_rates(dropout=dropout, attention_dropout=attention_dropout, drop_path=drop_path)
         check_one_of("pooling", pooling, ("token", "mean", None))
         class_token = pooling != "mean" if class_token is None else bool(class_token)
         if pooling == "token" and not class_token:
@@ -146,7 +136,7 @@ class ViT(ConfiguredModel):
         if mlp_dim is None:
             gated = feed_forwards.is_gated(feed_forward, activation=activation, dropout=dropout)
             mlp_dim = feed_forwards.hidden_width(hidden_dim, gated)
-        check_size("mlp_dim", mlp_dim)
+        check_sizes(mlp_dim=mlp_dim)
         dtype = keras.dtype_policies.get(dtype)
 
         # === Functional model ===
@@ -157,21 +147,21 @@ class ViT(ConfiguredModel):
         x = PositionEmbedding(dtype=dtype, name="position_embedding")(x)
         if dropout:
             x = keras.layers.Dropout(dropout, dtype=dtype, name="embedding_dropout")(x)
-        for index in range(num_layers):
-            x = transformer_block(
-                x,
-                f"block_{index}",
-                num_heads=num_heads,
-                mlp_dim=mlp_dim,
-                activation=activation,
-                feed_forward=feed_forward,
-                normalization=normalization,
-                dropout=dropout,
-                attention_dropout=attention_dropout,
-                drop_path=drop_path * index / max(num_layers - 1, 1),
-                qkv_bias=qkv_bias,
-                dtype=dtype,
-            )
+        x = transformer_blocks(
+            x,
+            "block",
+            num_layers,
+            drop_path,
+            num_heads=num_heads,
+            mlp_dim=mlp_dim,
+            activation=activation,
+            feed_forward=feed_forward,
+            normalization=normalization,
+            dropout=dropout,
+            attention_dropout=attention_dropout,
+            qkv_bias=qkv_bias,
+            dtype=dtype,
+        )
         x = normalizations.get(normalization, name="final_norm", dtype=dtype)(x)
         x = pooled(x, pooling, class_token, dtype)
         if num_classes:
@@ -211,6 +201,16 @@ class ViT(ConfiguredModel):
         )
 
 
+def resolve_variant(variant, *sizes):
+    """Returns patch_size, num_layers, hidden_dim and num_heads: those given, and the variant's where they are `None`.
+
+    Raises:
+        ValueError: an unknown variant.
+    """
+    check_one_of("variant", variant, (None, *VARIANTS))
+    return [own if given is None else given for given, own in zip(sizes, VARIANTS[variant or "base/16"], strict=True)]
+
+
 def patch_grid(image_shape, patch_size, data_format):
     """Returns the patch as (height, width) and the number of patches as (rows, columns).
 
@@ -222,7 +222,7 @@ def patch_grid(image_shape, patch_size, data_format):
     if len(patch) != 2:
         raise ValueError(f"`patch_size` must be an integer or a pair (height, width). Received: {patch_size!r}")
     for side in patch:
-        check_size("patch_size", side)
+        check_sizes(patch_size=side)
     if height is None or width is None or height % patch[0] or width % patch[1]:
         raise ValueError(
             "`patch_size` must divide the height and the width of the image, which must be known. Received: "

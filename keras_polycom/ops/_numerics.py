@@ -2,6 +2,8 @@
 
 import keras
 
+_LARGEST_SCALE = {"float32": 2.0**126, "float64": 2.0**1022}
+
 
 def as_tensor(x):
     """Returns numbers and lists as a tensor; tensors, variables and symbolic tensors as they are."""
@@ -43,13 +45,6 @@ def normalize_axis(axis, rank):
     return axis % rank
 
 
-def check_order(order):
-    """Raises `ValueError` unless `order` is an integer of at least 1."""
-    if isinstance(order, bool) or not isinstance(order, int) or order < 1:
-        raise ValueError(f"`order` must be an integer of at least 1. Received: order={order!r}")
-    return order
-
-
 def check_epsilon(epsilon):
     """Raises `ValueError` unless `epsilon` is a finite number of at least 0."""
     if isinstance(epsilon, bool) or not isinstance(epsilon, (int, float)) or not 0 <= epsilon < float("inf"):
@@ -69,6 +64,19 @@ def check_count(count, name, at_least=1):
     if isinstance(count, bool) or not isinstance(count, int) or count < at_least:
         raise ValueError(f"`{name}` must be an integer of at least {at_least}. Received: {name}={count!r}")
     return count
+
+
+def scale_into_range(largest, floor):
+    """The scale `s` by which a row or block whose largest magnitude is `largest` is divided before powers are taken.
+
+    `s = max(largest, floor)`, and 1 for zeros where `floor` is 0; at most a quarter of the largest number, the last
+    whose reciprocal is not denormal: XLA divides by multiplying with the reciprocal, and flushes denormals to zero.
+    What has been divided is then at most 4.
+    """
+    if floor == 0:
+        largest = keras.ops.where(largest > 0, largest, 1.0)
+    # clip: keras.ops.maximum turns float64 into float32 on torch
+    return keras.ops.clip(largest, floor, _LARGEST_SCALE[keras.backend.standardize_dtype(largest.dtype)])
 
 
 def inverse_root(mean_square, epsilon, positive):

@@ -11,14 +11,11 @@ from keras_polycom.ops._numerics import (
     inverse_root,
     normalize_axis,
     raise_precision,
+    scale_into_range,
 )
 from keras_polycom.ops.fused import dispatch
 
 EPSILON = 1e-5
-
-# The largest number whose reciprocal is not denormal: XLA divides by a block's scale by multiplying with its
-# reciprocal, and flushes denormals to zero.
-_LARGEST_SCALE = {"float32": 2.0**126, "float64": 2.0**1022}
 
 
 def block_normalization(x, axes, groups, gamma=None, beta=None, axis=-1, center=True, epsilon=EPSILON, mask=None):
@@ -178,12 +175,9 @@ def _normalize(x, mask, axes, center, epsilon):
     """
     if mask is not None:
         x = keras.ops.where(mask, x, 0.0)
-    shift, scale = _range(keras.ops.stop_gradient(x), mask, axes, center)
+    shift, largest = _range(keras.ops.stop_gradient(x), mask, axes, center)
     floor = epsilon**0.5
-    if epsilon == 0:
-        scale = keras.ops.where(scale > 0, scale, 1.0)
-    # clip: keras.ops.maximum turns float64 into float32 on torch
-    scale = keras.ops.clip(scale, floor, _LARGEST_SCALE[keras.backend.standardize_dtype(x.dtype)])
+    scale = scale_into_range(largest, floor)
     y = (x - shift if center else x) / scale
     if center:
         y = y - _mean(y, mask, axes)

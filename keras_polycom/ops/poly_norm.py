@@ -10,15 +10,12 @@ from keras_polycom.ops._numerics import (
     mean,
     normalize_axis,
     raise_precision,
+    scale_into_range,
 )
 from keras_polycom.ops.fused import dispatch
 from keras_polycom.ops.polynomial import check_polynomial, horner
 
 EPSILON = 1e-6
-
-# The largest number whose reciprocal is not denormal: XLA divides by a row's scale by multiplying with its reciprocal,
-# and flushes denormals to zero.
-_LARGEST_SCALE = {"float32": 2.0**126, "float64": 2.0**1022}
 
 
 def poly_norm(x, coefficients, bias=None, axis=-1, epsilon=EPSILON):
@@ -182,7 +179,7 @@ def _normalized_polynomial(x, coefficients, bias, axis, epsilon):
 
     With y = x / s for any s > 0, norm(x^i) = y^i / sqrt(mean(y^2i) + epsilon / s^2i). The scale s = max(max|x|, floor)
     keeps powers of y from overflowing, and its lower end, the 2r-th root of epsilon, keeps epsilon / s^2i at or below
-    one. At the upper end s stops at a quarter of the largest number (up to order 31 powers of y <= 4 are harmless).
+    one. Where `scale_into_range` stops s, y is at most 4, whose powers are harmless up to order 31.
     Since the result does not depend on s, s is a constant in the derivative, of every order.
     """
     order = len(coefficients)
@@ -190,11 +187,8 @@ def _normalized_polynomial(x, coefficients, bias, axis, epsilon):
     if 0 in x.shape:  # the maximum of nothing is not defined; this is as empty, and keeps the (zero) gradients
         return horner(x, coefficients, bias)
     # amax: keras.ops.max breaks the graph of torch.compile
-    scale = keras.ops.stop_gradient(keras.ops.amax(keras.ops.abs(x), axis=axis, keepdims=True))
-    if epsilon == 0:
-        scale = keras.ops.where(scale > 0, scale, 1.0)
-    # clip: keras.ops.maximum turns float64 into float32 on torch
-    scale = keras.ops.clip(scale, floor, _LARGEST_SCALE[keras.backend.standardize_dtype(x.dtype)])
+    largest = keras.ops.stop_gradient(keras.ops.amax(keras.ops.abs(x), axis=axis, keepdims=True))
+    scale = scale_into_range(largest, floor)
     y = x / scale
     shrink = keras.ops.square(floor / scale)  # (floor / s)^2, at most 1
     epsilon_i = 1.0 if epsilon > 0 else 0.0  # becomes epsilon / s^2i = floor^(2r - 2i) (floor / s)^2i
