@@ -71,7 +71,7 @@ def complete(options, image_set):
     cli.default(options, epochs=epochs, batch_size=batch_size, learning_rate=learning_rate, augment=level)
     cli.default(options, warmup=options.epochs / 10)
     if options.augment != "none":
-        cli.default(options, augment_with=augment.default_source())
+        cli.default(options, augment_with=augment.default_source(options.augment))
     classifiers.complete(options, image_set.image_shape)
     image_set.check_batch_size(options.batch_size)
 

@@ -28,16 +28,26 @@ CUTMIX_ALPHA = 1.0
 GROUP = 8
 
 
-def default_source():
-    """`"keras-cv"` where it and TensorFlow are installed, else `"keras"`."""
-    return "keras-cv" if all(map(importlib.util.find_spec, ("tensorflow", "keras_cv"))) else "keras"
+def default_source(level):
+    """`"keras-cv"` where it and TensorFlow are installed, else `"keras"`.
+
+    On the TensorFlow backend the levels from medium on have `"keras"`: seeding the operations of keras-cv for a batch
+    makes TensorFlow forget its compiled functions, that of the training step too, which takes seconds per step.
+    """
+    installed = all(map(importlib.util.find_spec, ("tensorflow", "keras_cv")))
+    forgets = keras.backend.backend() == "tensorflow" and _is_seeded_globally(level)
+    return "keras-cv" if installed and not forgets else "keras"
+
+
+def _is_seeded_globally(level):
+    return LEVELS.index(level) >= LEVELS.index("medium")
 
 
 def make_augmenter(level, image_shape, mirrored=True, source=None):
     """Returns an `Augmenter`, `None` for the level `"none"`. `source`: one of `SOURCES`, or `None` for the default."""
     if level == "none":
         return None
-    kind = {"keras-cv": KerasCVAugmenter, "keras": CoreAugmenter}[source or default_source()]
+    kind = {"keras-cv": KerasCVAugmenter, "keras": CoreAugmenter}[source or default_source(level)]
     return kind(level, image_shape, mirrored)
 
 
@@ -147,9 +157,10 @@ class KerasCVAugmenter(Augmenter):
         self.mixers = [keras_cv.layers.MixUp(alpha=MIXUP_ALPHA), keras_cv.layers.CutMix(alpha=CUTMIX_ALPHA)]
 
     def _set_random_state(self, rng):
-        # keras-cv draws from both: the global generator (layers made without a seed) and TensorFlow's stateful ops.
+        # keras-cv draws from the global generator and, in RandAugment, MixUp and CutMix, from stateful ops.
         self.tf.random.get_global_generator().reset_from_seed(int(rng.integers(2**31)))
-        self.tf.random.set_seed(int(rng.integers(2**31)))
+        if _is_seeded_globally(LEVELS[self.level]):
+            self.tf.random.set_seed(int(rng.integers(2**31)))
 
     def _mirror(self, pixels):
         return _as_numpy(self.mirror(self.tf.constant(pixels), training=True))

@@ -81,7 +81,8 @@ def add_data_options(parser, datasets):
     group.add_argument(
         "--augment-with",
         choices=augment.SOURCES,
-        help="whose layers augment (default: keras-cv where it and TensorFlow are installed, else keras)",
+        help="whose layers augment (default: keras-cv where it and TensorFlow are installed, else keras; on the "
+        "TensorFlow backend keras for medium and strong too, since keras-cv slows the training step down there)",
     )
     group.add_argument(
         "--no-mirror",

@@ -2,6 +2,7 @@
 
 import importlib.util
 
+import keras
 import numpy as np
 import pytest
 from support import augment
@@ -100,8 +101,10 @@ def test_no_augmentation_is_none():
     assert augment.make_augmenter("none", (8, 8, 3)) is None
 
 
-def test_default_source_is_what_is_installed():
-    assert augment.default_source() == ("keras-cv" if HAS_KERAS_CV else "keras")
+@pytest.mark.parametrize("level", ["light", "medium", "strong"])
+def test_default_source_is_what_is_installed_and_leaves_compiled_functions_alone(level):
+    slow = keras.backend.backend() == "tensorflow" and level != "light"
+    assert augment.default_source(level) == ("keras-cv" if HAS_KERAS_CV and not slow else "keras")
 
 
 def test_an_error_while_reading_is_kept(images):
