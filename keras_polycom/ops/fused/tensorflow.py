@@ -1,0 +1,159 @@
+"""Faster versions of the ops on TensorFlow, with derivatives of their own.
+
+The two halves of an op, forward and backward, are compiled by XLA each on its own, in eager code and in graphs too.
+Reverse mode of every order works. For forward mode, and to export a model to formats that know no XLA, use
+`keras_polycom.config.set_fast_roads("off")`.
+"""
+
+import importlib
+import math
+
+import tensorflow as tf
+
+from keras_polycom import config
+from keras_polycom.ops.activation_functions import ACTIVATION_FUNCTIONS
+from keras_polycom.ops.fused import tensorflow_mixtures, tensorflow_polynomial, tensorflow_runs
+
+# Below it the powers of tiny rows decide the result, and they leave the range of float32.
+_SMALLEST_EPSILON = 1e-20
+
+# Fewer numbers than that, outside of a compiled function, are not worth compiling for.
+_WORTHWHILE = 64 * 1024
+
+_FUNCTIONS_OF_A_NUMBER = frozenset(ACTIVATION_FUNCTIONS.values())
+
+
+def poly_relu(x, coefficients, bias=None):
+    """See `keras_polycom.ops.poly_relu`."""
+    x, coefficients, bias = _raised(x, coefficients, bias, (1,))
+    return tensorflow_polynomial.poly_relu(x, coefficients, bias)
+
+
+def poly_relu_refuses(x, coefficients, bias=None):
+    return _refusal(x)
+
+
+def poly_norm(x, coefficients, bias=None, axis=-1, epsilon=1e-6):
+    """See `keras_polycom.ops.poly_norm`."""
+    x, coefficients, bias = _raised(x, coefficients, bias, (1,))
+    return tensorflow_polynomial.poly_norm(x, coefficients[None], bias, axis % x.shape.rank, epsilon)
+
+
+def poly_norm_refuses(x, coefficients, bias=None, axis=-1, epsilon=1e-6):
+    return _refusal(x, axis, epsilon)
+
+
+def grouped_poly_norm(x, coefficients, bias, group_index, axis=-1, epsilon=1e-6):
+    """See `keras_polycom.ops.grouped_poly_norm`."""
+    x, coefficients, bias = _raised(x, coefficients, bias, coefficients.shape[:1])
+    axis %= x.shape.rank
+    index = tf.clip_by_value(tf.cast(group_index, "int32"), 0, coefficients.shape[0] - 1)
+    leading = tf.shape(x)[:axis]
+    shape = tf.concat([tf.shape(index), tf.ones(axis - index.shape.rank, "int32")], axis=0)
+    index = tf.reshape(tf.broadcast_to(tf.reshape(index, shape), leading), (-1,))
+    per_row = tf.gather(coefficients, index), tf.gather(bias, index)
+    return tensorflow_polynomial.poly_norm(x, *per_row, axis, epsilon)
+
+
+def grouped_poly_norm_refuses(x, coefficients, bias, group_index, axis=-1, epsilon=1e-6):
+    return _refusal(x, axis, epsilon)
+
+
+def block_normalization(x, axes, groups, gamma=None, beta=None, axis=-1, center=True, epsilon=1e-5, mask=None):
+    """See `keras_polycom.ops.block_normalization`."""
+    x = tf.convert_to_tensor(x)
+    dtype, channels = _computed_in(x), x.shape[-1]
+    gamma = tf.ones(channels, dtype) if gamma is None else _plain(gamma, dtype)
+    beta = tf.zeros(channels, dtype) if beta is None else _plain(beta, dtype)
+    return tensorflow_runs.normalize_runs(x, gamma, beta, channels // groups[0], center, epsilon)
+
+
+def block_normalization_refuses(x, axes, groups, gamma=None, beta=None, axis=-1, center=True, epsilon=1e-5, mask=None):
+    if mask is not None:
+        return "there is a mask"
+    if not tuple(axes) == (axis,) == (len(x.shape) - 1,):
+        return "it is for runs of the last axis, the channels"
+    refusal = _refusal(x, -1, epsilon)
+    if refusal is None and x.shape[-1] % groups[0]:
+        refusal = f"{groups[0]} runs of {x.shape[-1]} channels are of unequal sizes"
+    return refusal
+
+
+def mix_activations(h, weights, activations):
+    """See `keras_polycom.ops.mix_activations`."""
+    return _mixed("_mix_activations", (h,), (weights,), activations)
+
+
+def mix_activations_refuses(h, weights, activations):
+    return _mixture_refusal((h,), activations)
+
+
+def mix_one_sided(y, z, weights, activations):
+    """See `keras_polycom.ops.mix_one_sided`."""
+    return _mixed("_mix_one_sided", (y, z), (weights,), activations)
+
+
+def mix_one_sided_refuses(y, z, weights, activations):
+    return _mixture_refusal((y, z), activations)
+
+
+def mix_bi_sided(y, z, gate_weights, up_weights, activations, up_activations):
+    """See `keras_polycom.ops.mix_bi_sided`."""
+    return _mixed("_mix_bi_sided", (y, z), (gate_weights, up_weights), activations, up_activations)
+
+
+def mix_bi_sided_refuses(y, z, gate_weights, up_weights, activations, up_activations):
+    return _mixture_refusal((y, z), activations, up_activations)
+
+
+def mix_quadratic(y, z, weights, activations, up_activations):
+    """See `keras_polycom.ops.mix_quadratic`."""
+    return _mixed("_mix_quadratic", (y, z), (weights,), activations, up_activations)
+
+
+def mix_quadratic_refuses(y, z, weights, activations, up_activations):
+    return _mixture_refusal((y, z), activations, up_activations)
+
+
+def _mixed(name, branches, weights, *dictionaries):
+    formulas = importlib.import_module("keras_polycom.ops.mix_activations")  # not at the top: it imports the dispatcher
+    branches, weights = ([tf.convert_to_tensor(t) for t in tensors] for tensors in (branches, weights))
+    return tensorflow_mixtures.mix(getattr(formulas, name), dictionaries, branches, weights)
+
+
+def _mixture_refusal(branches, *dictionaries):
+    known = all(function in _FUNCTIONS_OF_A_NUMBER for dictionary in dictionaries for function in dictionary)
+    return _refusal(branches[0]) if known else "its dictionary holds more than the functions of the papers"
+
+
+def _raised(x, coefficients, bias, bias_shape):
+    """Tensors; the weights in the dtype that is computed in. No bias becomes zeros."""
+    x = tf.convert_to_tensor(x)
+    dtype = _computed_in(x)
+    bias = tf.zeros(bias_shape, dtype) if bias is None else tf.reshape(_plain(bias, dtype), bias_shape)
+    return x, _plain(coefficients, dtype), bias
+
+
+def _computed_in(x):
+    return tf.float64 if x.dtype == tf.float64 else tf.float32
+
+
+def _plain(weight, dtype):
+    """A tensor and no variable: `tf.custom_gradient` takes none that its function does not name."""
+    return tf.identity(tf.cast(tf.convert_to_tensor(weight), dtype))
+
+
+def _refusal(x, axis=-1, epsilon=1.0):
+    x = tf.convert_to_tensor(x)
+    if epsilon < _SMALLEST_EPSILON:
+        return f"epsilon={epsilon} is below {_SMALLEST_EPSILON}"
+    if not x.dtype.is_floating:
+        return f"its input is of dtype {x.dtype.name}"
+    if x.shape.rank is None or (x.shape.rank and x.shape[axis] is None):
+        return "the size of the axis is not known before it runs"
+    if 0 in x.shape:
+        return "its input is empty"
+    if tf.distribute.has_strategy():
+        return "it cannot be compiled on its own for several devices"
+    small = tf.executing_eagerly() and math.prod(x.shape) < _WORTHWHILE
+    return "its input is too small for it to pay" if small and config.fast_roads() == "auto" else None

@@ -1,0 +1,68 @@
+"""Sums over a row, several at a time, for the faster versions on TensorFlow."""
+
+import functools
+
+import tensorflow as tf
+
+try:  # one pass over memory for several sums; not public TensorFlow, so there is a way without it
+    from tensorflow.compiler.tf2xla.python.xla import variadic_reduce
+except ImportError:
+    variadic_reduce = None
+
+# XLA on a CPU sums along memory one number at a time, and down a column many at once: a row is summed as that many
+# pieces, whose sums are then added up.
+_PIECES = (8, 12, 6, 4, 16, 10, 5, 7, 3)
+
+# Rows are divided by at most this: the reciprocal of more would be subnormal. What is left, up to 4, is small enough.
+LARGEST_SCALE = {tf.float32: 2.0**126, tf.float64: 2.0**1022}
+
+# Compiled by XLA on its own, wherever it is called: eagerly, in a graph, or in a function compiled as a whole.
+compiled = functools.partial(tf.function, jit_compile=True, autograph=False)
+
+
+def without_tape(function, *tensors):
+    """`function(*tensors)` unseen by tapes: for them a compiled function would return all that it computes."""
+    return function(*map(tf.stop_gradient, tensors))
+
+
+@tf.custom_gradient
+def row_sums(*terms):
+    """Sums of several (before, axis, after) tensors over the middle axis, kept as (before, 1, after)."""
+    shape = tf.shape(terms[0])
+    sums = _one_pass(terms, shape) if variadic_reduce else [tf.reduce_sum(t, axis=1, keepdims=True) for t in terms]
+
+    def gradient(*upstream):
+        gradients = [tf.broadcast_to(g, shape) for g in upstream]
+        return gradients if len(gradients) > 1 else gradients[0]
+
+    return sums, gradient
+
+
+def _one_pass(terms, shape):
+    length = terms[0].shape[1]
+    pieces = next((n for n in _PIECES if length % n == 0), 1) if terms[0].shape[2] == 1 else 1
+    if pieces > 1:
+        terms = [tf.reshape(term, (-1, pieces, length // pieces)) for term in terms]
+    dtype = terms[0].dtype
+    add = _addition(len(terms), dtype)
+    sums = variadic_reduce(list(terms), [tf.zeros((), dtype)] * len(terms), [1], add)
+    if pieces > 1:
+        sums = [tf.reduce_sum(s, axis=1) for s in sums]
+    return [tf.reshape(s, (-1, 1, shape[2])) for s in sums]
+
+
+@functools.cache
+def _addition(count, dtype):
+    @tf.function(autograph=False)
+    def add(*operands):
+        return tuple(a + b for a, b in zip(operands[:count], operands[count:], strict=True))
+
+    return add.get_concrete_function(*[tf.TensorSpec((), dtype)] * (2 * count))
+
+
+def horner(x, coefficients):
+    """`c_0 + x (c_1 + x (c_2 + ...))`."""
+    total = coefficients[-1]
+    for coefficient in coefficients[-2::-1]:
+        total = coefficient + x * total
+    return total
