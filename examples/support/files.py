@@ -9,8 +9,10 @@ from support.errors import UserError
 
 
 @contextlib.contextmanager
-def whole_file(path):
+def whole_file(path, option="--output"):
     """A `with` block that is given a temporary path beside `path`, which becomes `path` if the block succeeds.
+
+    `option` is the one that the path comes from.
 
     Raises:
         UserError: the file cannot be written. What was at `path` before is still there.
@@ -24,20 +26,20 @@ def whole_file(path):
     except OSError as error:
         raise UserError(
             f"{path} cannot be written ({error.strerror or error}), what was there before is unchanged: make room or "
-            "choose another --output."
+            f"choose another {option}."
         ) from error
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
 
 
-def write_text(path, text):
-    with whole_file(path) as temporary:
+def write_text(path, text, **kwargs):
+    with whole_file(path, **kwargs) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
-def write_json(path, value):
-    write_text(path, json.dumps(value, indent=2) + "\n")
+def write_json(path, value, **kwargs):
+    write_text(path, json.dumps(value, indent=2) + "\n", **kwargs)
 
 
 def read_json(path):

@@ -13,7 +13,7 @@ import numpy as np
 from support.errors import require
 from support.files import whole_file, write_text
 
-PACKAGES = ("keras", "keras-polycom", "jax", "tensorflow", "torch", "numpy", "keras-cv")
+PACKAGES = ("keras", "keras-polycom", "jax", "tensorflow", "torch", "triton", "liger-kernel", "numpy", "keras-cv")
 # Okabe and Ito's colours, told apart by all eyes, without their yellow.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 
@@ -100,31 +100,32 @@ def write_figure(path, figure):
         figure.savefig(temporary, dpi=130, format="png")
 
 
-def write_curves(path, histories, title, panels):
-    """Draws one panel per quantity, one line per run against the epoch, each labelled at its end.
+def write_curves(path, histories, title, panels, time="epoch"):
+    """Draws one panel per quantity, one line per run against the time, each labelled at its end.
 
     Args:
         path: path of a .png.
         histories: dict, label -> list of rows.
         title: string.
         panels: dict, axis label -> name of the quantity in the rows.
+        time: string, the name of what is drawn to the right.
     """
     figure, axes = new_figure(len(panels), width=4.8)
     for axis, (label, name) in zip(axes, panels.items(), strict=True):
-        _draw_panel(axis, label, name, {run: rows for run, rows in histories.items() if rows})
+        _draw_panel(axis, label, name, {run: rows for run, rows in histories.items() if rows}, time)
     figure.suptitle(title, fontsize=11)
     write_figure(path, figure)
 
 
-def _draw_panel(axis, label, name, histories):
+def _draw_panel(axis, label, name, histories, time):
     ends = []
     for (run, rows), color in zip(histories.items(), itertools.cycle(COLORS), strict=False):
-        epochs, values = [row["epoch"] for row in rows], [row[name] for row in rows]
-        axis.plot(epochs, values, color=color, linewidth=1.6, marker="." if len(rows) < 3 else "")
-        ends.append((epochs[-1], values[-1], run, color))
-    if name.endswith("loss"):
+        times, values = [row[time] for row in rows], [row[name] for row in rows]
+        axis.plot(times, values, color=color, linewidth=1.6, marker="." if len(rows) < 3 else "")
+        ends.append((times[-1], values[-1], run, color))
+    if name.endswith(("loss", "error")):
         _log_scale_if_wide(axis)
-    axis.set_xlabel("epoch")
+    axis.set_xlabel(time)
     axis.set_ylabel(label)
     axis.xaxis.get_major_locator().set_params(integer=True)
     _label_ends(axis, ends)

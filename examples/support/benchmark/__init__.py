@@ -1,0 +1,1 @@
+"""What benchmark.py is made of: cases, one runner per backend, a stopwatch, training steps, and reports."""
