@@ -14,6 +14,8 @@ if BACKEND == "jax":
 elif BACKEND == "torch":
     backend_module.backends.cuda.matmul.allow_tf32 = False
     backend_module.backends.cudnn.allow_tf32 = False
+    if not backend_module.cuda.is_available():
+        os.environ.setdefault("TRITON_INTERPRET", "1")  # read when Keras loads Triton: kernels on CPU tensors
 else:
     backend_module.config.experimental.enable_tensor_float_32_execution(False)
 

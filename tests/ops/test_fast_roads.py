@@ -116,6 +116,57 @@ def test_second_derivatives_are_the_formulas(name):
         assert_close(fast[key], plain[key], 1e-9, f"second derivative with respect to {key}")
 
 
+def _slope(function, direction):
+    """The gradient of sum(direction * function(x)), as a function of x that can be differentiated again."""
+    backend = keras.backend.backend()
+    if backend == "jax":
+        import jax
+
+        return jax.grad(lambda x: (direction * function(x)).sum())
+    if backend == "tensorflow":
+        import tensorflow as tf
+
+        def slope(x):
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                total = tf.reduce_sum(direction * function(x))
+            return tape.gradient(total, x)
+
+        return slope
+    import torch
+
+    def slope(x):
+        x = x if x.requires_grad else x.detach().requires_grad_()
+        return torch.autograd.grad((direction * function(x)).sum(), x, create_graph=True)[0]
+
+    return slope
+
+
+@pytest.mark.parametrize(
+    "name", [n for n in ("poly_relu", "poly_norm", "grouped_poly_norm", "pln_8", "mix_activations") if n in CASES]
+)
+@needs_a_fast_road
+def test_third_derivatives_are_the_formulas(name):
+    """A gradient step on a second derivative, as physics-informed networks take it, once ended TensorFlow's process."""
+    function, inputs = CASES[name]
+    key = "h" if "h" in inputs else "x"
+    others = {k: keras.ops.convert_to_tensor(v, dtype=str(v.dtype)) for k, v in inputs.items() if k != key}
+    x = keras.ops.convert_to_tensor(inputs[key], dtype="float64")
+
+    def third_derivative():
+        nested = lambda x: function(**{key: x}, **others)  # noqa: E731
+        for seed in range(3):
+            nested = _slope(nested, keras.ops.convert_to_tensor(_normal(*x.shape, seed=seed), dtype="float64"))
+        if keras.backend.backend() == "tensorflow":
+            import tensorflow as tf
+
+            nested = tf.function(nested, autograph=False)
+        return as_float64(nested(x))
+
+    fast, plain = _on_both_roads(third_derivative)
+    assert_close(fast, plain, 1e-9, "third derivative")
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("name", [n for n in ("poly_relu", "poly_norm", "pln_8", "mix_quadratic") if n in CASES])
 @needs_a_fast_road

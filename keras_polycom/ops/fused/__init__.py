@@ -22,12 +22,18 @@ def _load_backend_module():
 _backend_module = _load_backend_module()  # not at the first call, which may be inside a compiler's trace
 
 
-def _refusal(name, args, kwargs):
-    if not hasattr(_backend_module, name):
+def _module_for(x):
+    """The file that is asked: the backend's, or one that it names for tensors like `x`, as for those on a GPU."""
+    choose = getattr(_backend_module, "module_for", None)
+    return _backend_module if choose is None else choose(x)
+
+
+def _refusal(module, name, args, kwargs):
+    if not hasattr(module, name):
         return f"the {keras.backend.backend()} backend has no faster version of it"
     if any(keras.utils.is_keras_tensor(arg) for arg in args):
         return "its inputs are symbolic"
-    return getattr(_backend_module, f"{name}_refuses")(*args, **kwargs)
+    return getattr(module, f"{name}_refuses")(*args, **kwargs)
 
 
 def dispatch(plain, *args, **kwargs):
@@ -38,10 +44,10 @@ def dispatch(plain, *args, **kwargs):
     """
     if config.fast_roads() == "off":
         return plain(*args, **kwargs)
-    name = plain.__name__.lstrip("_")
-    refusal = _refusal(name, args, kwargs)
+    name, module = plain.__name__.lstrip("_"), _module_for(args[0])
+    refusal = _refusal(module, name, args, kwargs)
     if refusal is None:
-        return getattr(_backend_module, name)(*args, **kwargs)
+        return getattr(module, name)(*args, **kwargs)
     if config.fast_roads() == "on":
         raise ValueError(
             f"A faster version of `{name}` was required by fast_roads='on', but {refusal}. Use 'auto' or 'off'."

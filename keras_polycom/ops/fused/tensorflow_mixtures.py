@@ -8,7 +8,7 @@ import functools
 
 import tensorflow as tf
 
-from keras_polycom.ops.fused.tensorflow_reductions import compiled, without_tape
+from keras_polycom.ops.fused.tensorflow_halves import compiled, with_halves
 
 # Numbers per branch that are worked on together.
 _CHUNK = 24 * 1024
@@ -25,15 +25,18 @@ def mix(formula, functions, branches, weights):
 
 @functools.lru_cache(maxsize=256)
 def _halves(formula, functions, hidden):
-    """The formula as a function of rows that has a derivative of its own."""
-    forward = compiled(lambda *rows: formula(*rows, *functions))
+    def of_rows(*rows):
+        return formula(*rows, *functions)
 
     def pull(operands):
         *rows, upstream = operands
-        return _gradients(lambda rows: formula(*rows, *functions), rows, upstream)
+        with tf.GradientTape() as tape:
+            tape.watch(rows)
+            value = of_rows(*rows)
+        return tape.gradient(value, rows, output_gradients=upstream, unconnected_gradients="zero")
 
     @compiled
-    def by_chunks(*operands):
+    def backward(*operands):
         count, together = tf.shape(operands[-1])[0], max(1, _CHUNK // hidden)
         chunks = -(-count // together)
         padding = [[0, chunks * together - count], [0, 0]]
@@ -42,20 +45,4 @@ def _halves(formula, functions, hidden):
         pulled = tf.map_fn(pull, chunked, fn_output_signature=signature)
         return [tf.reshape(p, (-1, p.shape[-1]))[:count] for p in pulled]
 
-    @tf.custom_gradient
-    def backward(*operands):
-        # A loop that XLA compiles cannot be differentiated from outside.
-        return without_tape(by_chunks, *operands), lambda *directions: _gradients(pull, operands, directions)
-
-    @tf.custom_gradient
-    def mixed(*rows):
-        return without_tape(forward, *rows), lambda upstream: backward(*rows, upstream)
-
-    return mixed
-
-
-def _gradients(function, operands, upstream):
-    with tf.GradientTape() as tape:
-        tape.watch(operands)
-        value = function(operands)
-    return tape.gradient(value, operands, output_gradients=upstream, unconnected_gradients="zero")
+    return with_halves(of_rows, compiled(of_rows), backward)

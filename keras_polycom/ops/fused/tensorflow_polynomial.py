@@ -1,20 +1,28 @@
 """PolyReLU and PolyNorm on TensorFlow: what is kept for the derivative is the input alone."""
 
+import functools
+import importlib
 import math
 
 import tensorflow as tf
 
-from keras_polycom.ops.fused.tensorflow_reductions import LARGEST_SCALE, compiled, horner, row_sums, without_tape
+from keras_polycom.ops.fused.tensorflow_halves import compiled, with_halves
+from keras_polycom.ops.fused.tensorflow_reductions import LARGEST_SCALE, horner, row_sums
 
 
-@tf.custom_gradient
 def poly_relu(x, coefficients, bias):
     """`bias + sum_i coefficients[i] relu(x)^i`, for coefficients (order,) and bias (1,) of the computation's dtype."""
+    return _poly_relu()(x, coefficients, bias)
 
-    def gradient(upstream):
-        return _poly_relu_backward(x, coefficients, upstream)
 
-    return without_tape(_poly_relu_forward, x, coefficients, bias), gradient
+@functools.cache
+def _poly_relu():
+    formula = _formulas("poly_relu")._poly_relu
+    return with_halves(lambda x, a, bias: formula(x, a, bias[0]), _poly_relu_forward, _poly_relu_backward)
+
+
+def _formulas(module):
+    return importlib.import_module(f"keras_polycom.ops.{module}")  # not at the top: they import the dispatcher
 
 
 @compiled
@@ -24,7 +32,7 @@ def _poly_relu_forward(x, coefficients, bias):
 
 
 @compiled
-def _poly_relu_backward(x, coefficients, upstream):
+def _poly_relu_backward(x, coefficients, bias, upstream):
     dtype = coefficients.dtype
     rectified, g = tf.nn.relu(tf.cast(x, dtype)), tf.cast(upstream, dtype)
     terms = [g]
@@ -47,34 +55,32 @@ def poly_norm(x, coefficients, bias, axis, epsilon):
     after = x.shape[axis + 1 :]
     after = math.prod(after) if after.is_fully_defined() else tf.reduce_prod(shape[axis + 1 :])
     rows = tf.reshape(x, (-1, x.shape[axis], after))
-    out = _poly_norm(rows, coefficients, bias, tf.constant(epsilon, coefficients.dtype))
-    return tf.ensure_shape(tf.reshape(out, shape), x.shape)
+    return tf.ensure_shape(tf.reshape(_poly_norm(epsilon)(rows, coefficients, bias), shape), x.shape)
 
 
-@tf.custom_gradient
-def _poly_norm(x, coefficients, bias, epsilon):
-    def gradient(upstream):
-        return *_poly_norm_backward(x, coefficients, epsilon, upstream), None
+@functools.cache
+def _poly_norm(epsilon):
+    def formula(x, coefficients, bias):
+        of_rows = _formulas("poly_norm")._normalized_polynomial
+        columns = [_per_row(column) for column in tf.unstack(coefficients, axis=1)]
+        out = of_rows(tf.cast(x, coefficients.dtype), columns, _per_row(bias), 1, epsilon)
+        return tf.cast(out, x.dtype)
 
-    return without_tape(_poly_norm_forward, x, coefficients, bias, epsilon), gradient
+    halves = (compiled(functools.partial(half, epsilon)) for half in (_poly_norm_forward, _poly_norm_backward))
+    return with_halves(formula, *halves)
 
 
-@compiled
-def _poly_norm_forward(x, coefficients, bias, epsilon):
+def _poly_norm_forward(epsilon, x, coefficients, bias):
     shrink, inverse_roots = _statistics(x, coefficients.shape[1], coefficients.dtype, epsilon)
     y = tf.cast(x, coefficients.dtype) * shrink
     weights = [_per_row(coefficients[:, i]) * root for i, root in enumerate(inverse_roots)]
     return tf.cast(y * horner(y, weights) + _per_row(bias), x.dtype)
 
 
-@compiled
-def _poly_norm_backward(x, coefficients, epsilon, upstream):
+def _poly_norm_backward(epsilon, x, coefficients, bias, upstream):
     """With y = t x, r_i the inverse roots, p_i = sum_j g_j y_j^i and n the length of the axis:
 
     d a_i = r_i p_i,    d y = g sum_i i a_i r_i y^(i-1) - sum_i (i a_i / n) r_i^3 p_i y^(2i-1),    d x = t d y
-
-    The statistics are taken anew, and so differentiable for the second order: what one `tf.custom_gradient` has
-    computed for itself is a constant to the next.
     """
     order, dtype = coefficients.shape[1], coefficients.dtype
     shrink, inverse_roots = _statistics(x, order, dtype, epsilon)

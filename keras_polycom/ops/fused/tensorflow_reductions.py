@@ -16,26 +16,12 @@ _PIECES = (8, 12, 6, 4, 16, 10, 5, 7, 3)
 # Rows are divided by at most this: the reciprocal of more would be subnormal. What is left, up to 4, is small enough.
 LARGEST_SCALE = {tf.float32: 2.0**126, tf.float64: 2.0**1022}
 
-# Compiled by XLA on its own, wherever it is called: eagerly, in a graph, or in a function compiled as a whole.
-compiled = functools.partial(tf.function, jit_compile=True, autograph=False)
 
-
-def without_tape(function, *tensors):
-    """`function(*tensors)` unseen by tapes: for them a compiled function would return all that it computes."""
-    return function(*map(tf.stop_gradient, tensors))
-
-
-@tf.custom_gradient
 def row_sums(*terms):
     """Sums of several (before, axis, after) tensors over the middle axis, kept as (before, 1, after)."""
-    shape = tf.shape(terms[0])
-    sums = _one_pass(terms, shape) if variadic_reduce else [tf.reduce_sum(t, axis=1, keepdims=True) for t in terms]
-
-    def gradient(*upstream):
-        gradients = [tf.broadcast_to(g, shape) for g in upstream]
-        return gradients if len(gradients) > 1 else gradients[0]
-
-    return sums, gradient
+    if variadic_reduce is None:
+        return [tf.reduce_sum(term, axis=1, keepdims=True) for term in terms]
+    return _one_pass(terms, tf.shape(terms[0]))
 
 
 def _one_pass(terms, shape):

@@ -1,11 +1,13 @@
 """Normalization of runs of consecutive channels on TensorFlow: what is kept for the derivative is the input alone."""
 
 import functools
+import importlib
 import operator
 
 import tensorflow as tf
 
-from keras_polycom.ops.fused.tensorflow_reductions import LARGEST_SCALE, compiled, row_sums, without_tape
+from keras_polycom.ops.fused.tensorflow_halves import compiled, with_halves
+from keras_polycom.ops.fused.tensorflow_reductions import LARGEST_SCALE, row_sums
 
 # Up to this size a run is summed element by element, many runs at once; XLA on a CPU would sum one run after another.
 _LARGEST_UNROLLED_SIZE = 32
@@ -18,29 +20,26 @@ def normalize_runs(x, gamma, beta, size, center, epsilon):
     """
     shape = (x.shape[-1] // size, size)
     runs = tf.reshape(x, (-1, *shape))
-    out = _normalize(runs, tf.reshape(gamma, shape), tf.reshape(beta, shape), tf.constant(epsilon, gamma.dtype), center)
+    out = _normalize(center, epsilon)(runs, tf.reshape(gamma, shape), tf.reshape(beta, shape))
     return tf.ensure_shape(tf.reshape(out, tf.shape(x)), x.shape)
 
 
-def _normalize(x, gamma, beta, epsilon, center):
-    @tf.custom_gradient
-    def normalize(x, gamma, beta, epsilon):
-        def gradient(upstream):
-            return *_backward(center, x, gamma, epsilon, upstream), None
+@functools.cache
+def _normalize(center, epsilon):
+    def formula(x, gamma, beta):
+        # not at the top: it imports the dispatcher
+        normalize = importlib.import_module("keras_polycom.ops.block_normalization")._normalize
+        return tf.cast(normalize(tf.cast(x, gamma.dtype), None, (2,), center, epsilon) * gamma + beta, x.dtype)
 
-        return without_tape(functools.partial(_forward, center), x, gamma, beta, epsilon), gradient
-
-    return normalize(x, gamma, beta, epsilon)
+    return with_halves(formula, *(compiled(functools.partial(half, center, epsilon)) for half in (_forward, _backward)))
 
 
-@compiled
-def _forward(center, x, gamma, beta, epsilon):
+def _forward(center, epsilon, x, gamma, beta):
     raised = tf.cast(x, gamma.dtype)
     return tf.cast(_apply(raised, _statistics(raised, epsilon, center)) * gamma + beta, x.dtype)
 
 
-@compiled
-def _backward(center, x, gamma, epsilon, upstream):
+def _backward(center, epsilon, x, gamma, beta, upstream):
     """With z the normalized x, h = g gamma, and z = r t (x - mean):  d x = r t (h - mean(h) - z mean(h z))."""
     raised, g = tf.cast(x, gamma.dtype), tf.cast(upstream, gamma.dtype)
     statistics = _statistics(raised, epsilon, center)

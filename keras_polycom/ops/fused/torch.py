@@ -6,16 +6,29 @@ use where a C++ compiler is found (`keras_polycom.config.set_compile_halves`). t
 Derivatives of every order and mode are right, under `torch.func` too. Exporting takes the formulas.
 """
 
+import sys
+
 import keras
 import numpy as np
 import torch
 
 from keras_polycom import config
-from keras_polycom.ops.fused import torch_blocks, torch_mixtures, torch_poly_norm_function, torch_poly_relu
+from keras_polycom.ops.fused import (
+    torch_blocks,
+    torch_mixtures,
+    torch_poly_norm_function,
+    torch_poly_relu,
+    torch_triton,
+)
 from keras_polycom.ops.fused.torch_compiled import wants_compiling
 
 # Below this epsilon the powers of tiny rows matter, and powers are taken of rescaled rows only.
 _SMALLEST_EPSILON = 1e-20
+
+
+def module_for(x):
+    """The file that is asked about `x`: `torch_triton` for CUDA tensors where Triton can be used, else this one."""
+    return torch_triton if torch_triton.serves(x) else sys.modules[__name__]
 
 
 def poly_relu(x, coefficients, bias=None):
