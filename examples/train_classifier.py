@@ -52,7 +52,7 @@ exit status: 0 all runs finished; 2 something in the command or the data is wron
 def make_parser():
     parser = cli.Parser(prog="train_classifier.py", description=__doc__, epilog=EPILOG)
     classifiers.add_model_options(parser)
-    cli.add_data_options(parser, data.NAMES)
+    cli.add_augmentation_options(cli.add_data_options(parser, data.NAMES))
     group = cli.add_training_options(parser)
     group.add_argument(
         "--label-smoothing",

@@ -35,12 +35,14 @@ def _number(convert, accepts, expected):
 
 positive_integer = _number(int, lambda value: value > 0, "an integer of at least 1")
 natural = _number(int, lambda value: 0 <= value < 2**31, "an integer from 0 to 2147483647")
+at_least_two = _number(int, lambda value: value > 1, "an integer of at least 2")
 positive = _number(float, lambda value: value > 0, "a number above 0")
 non_negative = _number(float, lambda value: value >= 0, "a number of at least 0")
 rate = _number(float, lambda value: 0 <= value < 1, "a number of at least 0 and below 1")
 
 
-def add_data_options(parser, datasets):
+def add_data_options(parser, datasets, train_limit="all"):
+    """`train_limit`: what is said of the number of training images when it is left out."""
     group = parser.add_argument_group("data")
     group.add_argument(
         "--dataset",
@@ -55,7 +57,7 @@ def add_data_options(parser, datasets):
         "--train-limit",
         type=positive_integer,
         metavar="N",
-        help="use the first N training images only; in a folder the classes take turns (default: all)",
+        help=f"use the first N training images only; in a folder the classes take turns (default: {train_limit})",
     )
     group.add_argument(
         "--image-size",
@@ -72,6 +74,10 @@ def add_data_options(parser, datasets):
         help="read a folder once and keep it in memory if its pixels take at most this many MB, else read in threads "
         "while training (default: %(default)s)",
     )
+    return group
+
+
+def add_augmentation_options(group):
     group.add_argument(
         "--augment",
         choices=augment.LEVELS,
@@ -89,7 +95,6 @@ def add_data_options(parser, datasets):
         action="store_true",
         help="never mirror images, which is right for text; digits and mnist-subset never are (default: mirror)",
     )
-    return group
 
 
 def add_training_options(parser, learning_rate=None):

@@ -1,6 +1,7 @@
 """Several runs with the same data and, as far as they can, the same start, one after another, stopped and resumed."""
 
 import contextlib
+import functools
 import json
 
 import keras
@@ -14,25 +15,31 @@ from support.progress import Progress
 class Comparison:
     """Trains one model for each label, one after another, and keeps the results in the experiment's folder.
 
-    Subclasses say how a model is built and compiled and what is kept of it: `build`, `compile`, `record`, `result`.
+    Subclasses say how a model is built and compiled and what is kept of it: `build`, `compile`, `record`, `result`; and
+    where it is not the same for all runs, the rest: `seed`, `batches`, `evaluate`, `network`.
 
     Args:
-        options: namespace with `seed`, `epochs` and `ema`.
+        options: namespace with `seed`, `epochs` and perhaps `ema`.
         experiment: `experiment.Experiment`.
         labels: sequence of strings, the names of the runs.
         train, test: `batches.ImageBatches`.
     """
 
-    def __init__(self, options, experiment, labels, train, test):
+    weight_decay = True  # whether the optimizers decay weights
+    remedy = training.REMEDY
+
+    def __init__(self, options, experiment, labels, train=None, test=None):
         self.options = options
         self.experiment = experiment
         self.labels = list(labels)
         self.train_batches = train
         self.test_batches = test
         self.progress = Progress()
-        self.first_weights = training.weights_by_path(self.build(self.labels[0]))
-        for label in self.labels[1:]:  # all are tried before any trains
-            self.build(label)
+        self.starts = {}  # seed -> label and weights of the first run with it
+        for label in self.labels:  # all are tried before any trains
+            model = self.build(label)
+            if self.seed(label) not in self.starts:
+                self.starts[self.seed(label)] = label, training.weights_by_path(model)
 
     def build(self, label):
         """Returns a fresh model."""
@@ -50,6 +57,22 @@ class Comparison:
         """Returns a dict of JSON values that is kept of the trained model."""
         raise NotImplementedError
 
+    def seed(self, label):
+        """The seed of a run. Runs with the same one share their start."""
+        return self.options.seed
+
+    def batches(self, label):
+        """The training batches of a run."""
+        return self.train_batches
+
+    def evaluate(self, label, model):
+        """Returns a dict of numbers that are kept of an epoch besides what `fit` reports."""
+        return {f"val_{name}": value for name, value in training.evaluate(model, self.test_batches).items()}
+
+    def network(self, model):
+        """The part of the model that is saved."""
+        return model
+
     def run(self):
         for label in self.labels:
             if self.experiment.is_finished(label):
@@ -61,25 +84,24 @@ class Comparison:
         model = self.build(label)
         self._share_start(label, model)
         self.compile(label, model)
-        decayed, others = training.split_by_decay(model)
-        print(f"{label}: {model.count_params():,} parameters; {training.describe_decay(decayed, others)}.")
+        decays = self._describe(label, model)
         run = training.Run(
             label,
             model,
-            self.train_batches,
-            self.test_batches,
-            self.options.seed,
+            self.batches(label),
+            functools.partial(self.evaluate, label, model),
+            self.seed(label),
             self.experiment.checkpoint_path(label),
             self.progress,
-            averaged=self.options.ema is not None,
+            averaged=getattr(self.options, "ema", None) is not None,
+            remedy=self.remedy,
         )
         if run.resumed_at:
             print(f"{label}: goes on after epoch {run.resumed_at} of {self.options.epochs}.")
         self.experiment.runs[label] = {
             **self.record(label, model),
             "parameters": training.count(model.trainable_variables),
-            "decayed": {"variables": len(decayed), "parameters": training.count(decayed)},
-            "not_decayed": {"variables": len(others), "parameters": training.count(others)},
+            **decays,
             "status": "running",
             "history": run.history,
         }
@@ -97,9 +119,22 @@ class Comparison:
             ) from error
 
     def _share_start(self, label, model):
-        shared, own = training.copy_shared_weights(model, self.first_weights, curves.activation_layers(model))
-        if label != self.labels[0]:
-            print(f"{label}: {shared} variables start as in {self.labels[0]}, {own} are its own.")
+        first, weights = self.starts[self.seed(label)]
+        shared, own = training.copy_shared_weights(model, weights, curves.activation_layers(model))
+        if label != first:
+            print(f"{label}: {shared} variables start as in {first}, {own} are its own.")
+
+    def _describe(self, label, model):
+        """Says how large the model is and, if the optimizers do decay weights, which; returns the latter for JSON."""
+        if not self.weight_decay:
+            print(f"{label}: {model.count_params():,} parameters.")
+            return {}
+        decayed, others = training.split_by_decay(model)
+        print(f"{label}: {model.count_params():,} parameters; {training.describe_decay(decayed, others)}.")
+        return {
+            "decayed": {"variables": len(decayed), "parameters": training.count(decayed)},
+            "not_decayed": {"variables": len(others), "parameters": training.count(others)},
+        }
 
     def _write_history(self):
         report.write_history(self.experiment.folder / "history.csv", self.experiment.histories())
@@ -110,7 +145,7 @@ class Comparison:
 
     def _finish(self, label, model):
         with whole_file(self.experiment.model_path(label)) as temporary:
-            model.save(temporary)
+            self.network(model).save(temporary)
         record = self.experiment.runs[label]
         record.update(self.result(label, model, record["history"]), status="finished")
         self.experiment.write()

@@ -5,6 +5,8 @@ import sys
 
 from support.errors import require
 
+UNSHOWN = {"epoch", "iteration", "learning_rate", "ms_per_step", "seconds"}
+
 
 class Progress:
     """Shows how training goes. `interactive` is whether there is a terminal to draw on; `None` finds out."""
@@ -38,8 +40,8 @@ class _Line:
         """Nothing: a file gets one line per epoch."""
 
     def finish(self, row):
-        parts = [f"loss {row['loss']:.4f}"]
-        parts += [f"{name} {row[name]:.4f}" for name in ("accuracy", "val_loss", "val_accuracy") if name in row]
+        names = sorted(row.keys() - UNSHOWN, key=lambda name: (name != "loss", list(row).index(name)))
+        parts = [f"{name} {short(row[name])}" for name in names]
         print(f"{self.head}  {'  '.join(parts)}  {row['ms_per_step']:.1f} ms/step  {row['seconds']:.1f} s", flush=True)
 
 
@@ -50,8 +52,13 @@ class _Bar(_Line):
         self.task = task
 
     def step(self, step, loss):
-        self.bar.update(self.task, completed=step, loss=f"loss {loss:.4f}")
+        self.bar.update(self.task, completed=step, loss=f"loss {short(loss)}")
 
     def finish(self, row):
         self.bar.stop()
         super().finish(row)
+
+
+def short(number):
+    """Four decimals, or for small numbers two behind the first digit that is not 0."""
+    return f"{number:.4f}" if abs(number) >= 0.01 or number == 0 else f"{number:.2e}"

@@ -21,6 +21,7 @@ MATRICES = (
     "gate_mixing_kernel",
     "up_mixing_kernel",
 )
+REMEDY = "lower --learning-rate, lengthen --warmup, or give --clip-norm"
 
 
 def layers_of(model):
@@ -140,9 +141,10 @@ class EpochSeed(keras.callbacks.Callback):
 class StepWatch(keras.callbacks.Callback):
     """Times the steps, shows progress, and stops at the first loss that is not finite."""
 
-    def __init__(self, label, first_step, on_step, keep_weights):
+    def __init__(self, label, first_step, on_step, keep_weights, remedy):
         super().__init__()
         self.keep_weights = keep_weights
+        self.remedy = remedy
         self.label = label
         self.first_step = first_step
         self.on_step = on_step
@@ -158,7 +160,7 @@ class StepWatch(keras.callbacks.Callback):
         if not math.isfinite(loss):
             raise NonFiniteLoss(
                 f"the loss of {self.label} is {loss} at step {self.first_step + batch + 1} (step {batch + 1} of its "
-                "epoch): lower --learning-rate, lengthen --warmup, or give --clip-norm."
+                f"epoch): {self.remedy}."
             )
         self.on_step(batch + 1, loss)
 
@@ -173,23 +175,26 @@ class Run:
     Args:
         label: string that names the run.
         model: compiled model whose optimizer is built.
-        train, test: `batches.ImageBatches`.
+        train: `batches.ImageBatches` or its like, a `PyDataset` with `epoch` and `error`.
+        evaluate: function without arguments that returns what else is kept of an epoch: a dict, name -> number.
         seed: integer, for dropout.
         path: path of the checkpoint.
         progress: `progress.Progress`.
         averaged: bool. Whether the optimizer keeps a moving average of the weights, which is then what is evaluated and
             saved, whereas training goes on from the weights themselves.
+        remedy: string, what the user may do about a loss that is not finite.
     """
 
-    def __init__(self, label, model, train, test, seed, path, progress, averaged=False):
+    def __init__(self, label, model, train, evaluate, seed, path, progress, averaged=False, remedy=REMEDY):
         self.label = label
         self.model = model
         self.train_batches = train
-        self.test_batches = test
+        self.evaluate = evaluate
         self.seed = seed
         self.path = path
         self.progress = progress
         self.averaged = averaged
+        self.remedy = remedy
         self.history = checkpoint.load(path, model)["history"] if path.exists() else []
         self.resumed_at = len(self.history)
 
@@ -207,18 +212,15 @@ class Run:
         start = time.perf_counter()
         steps = len(self.train_batches)
         with self.progress.epoch(self.label, epoch + 1, epochs, steps) as progress:
-            watch = StepWatch(self.label, epoch * steps, progress.step, keep_weights=self.averaged)
+            watch = StepWatch(self.label, epoch * steps, progress.step, self.averaged, self.remedy)
             logs = self._fit([EpochSeed(self.seed, epoch), watch])
             if self.averaged:
                 # fit has put the averages into the model, on JAX as the optimizer's own arrays, which evaluate deletes.
                 self._assign([_array(variable) for variable in self.model.trainable_variables])
-            held_out = self._guarded(
-                self.test_batches, lambda: self.model.evaluate(self.test_batches, verbose=0, return_dict=True)
-            )
             row = {
                 "epoch": epoch + 1,
                 **{name: float(value) for name, value in logs.items()},
-                **{f"val_{name}": float(value) for name, value in held_out.items()},
+                **{name: float(value) for name, value in self.evaluate().items()},
                 "learning_rate": float(keras.ops.convert_to_numpy(self.model.optimizer.learning_rate)),
                 "ms_per_step": 1e3 * statistics.median(watch.seconds),
                 "seconds": time.perf_counter() - start,
@@ -233,16 +235,23 @@ class Run:
             variable.assign(value)
 
     def _fit(self, callbacks):
-        history = self._guarded(
+        history = guarded(
             self.train_batches,
             lambda: self.model.fit(self.train_batches, epochs=1, shuffle=False, verbose=0, callbacks=callbacks),
         )
         return {name: values[-1] for name, values in history.history.items()}
 
-    def _guarded(self, batches, action):
-        try:
-            return action()
-        except Exception as error:
-            if isinstance(batches.error, UserError):
-                raise batches.error from error
-            raise
+
+def evaluate(model, batches):
+    """What `model.evaluate` returns for the batches, as a dict."""
+    return guarded(batches, lambda: model.evaluate(batches, verbose=0, return_dict=True))
+
+
+def guarded(batches, action):
+    """Returns `action()`; an error of the user's that the batches met is raised as it was, not as Keras wraps it."""
+    try:
+        return action()
+    except Exception as error:
+        if isinstance(batches.error, UserError):
+            raise batches.error from error
+        raise

@@ -1,6 +1,7 @@
 """The scripts' own folder on the path, as when they are run, and small data sets."""
 
 import pathlib
+import shutil
 import sys
 
 import keras
@@ -74,3 +75,60 @@ def quick_compilation():
     jax.config.update("jax_disable_most_optimizations", True)
     yield
     jax.config.update("jax_disable_most_optimizations", False)
+
+
+@pytest.fixture
+def refused(capsys):
+    """Runs a script that must end with status 2: `refused(main, arguments)` returns the sentence on stderr."""
+
+    def run(main, arguments):
+        try:
+            status = main([str(argument) for argument in arguments])
+        except SystemExit as left:
+            status = left.code
+        sentence = capsys.readouterr().err
+        assert status == 2 and sentence.startswith("error: ") and sentence.count("\n") == 1 and sentence[-2] == "."
+        return sentence
+
+    return run
+
+
+@pytest.fixture
+def interrupted_copy(tmp_path, monkeypatch):
+    """Copies a finished experiment as it would be had Ctrl-C come after the first epoch of its last run.
+
+    `interrupted_copy(whole, label, run)` returns the folder; `run(folder)` runs the script, which must return 130.
+    """
+    from support import checkpoint
+    from support.experiment import file_name
+
+    def interrupt(whole, label, run):
+        output = tmp_path / "interrupted"
+        shutil.copytree(whole, output)
+        (output / f"{file_name(label)}.keras").unlink()
+        save = checkpoint.save
+
+        def save_then_interrupt(path, model, record):
+            save(path, model, record)
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patched:
+            patched.setattr(checkpoint, "save", save_then_interrupt)
+            assert run(output) == 130
+        return output
+
+    return interrupt
+
+
+@pytest.fixture
+def check_help(capsys):
+    """Checks that `--help` of a script explains every option with its default."""
+
+    def check(script):
+        with pytest.raises(SystemExit) as left:
+            script.main(["--help"])
+        assert left.value.code == 0 and "exit status" in capsys.readouterr().out
+        for action in script.make_parser()._actions:
+            assert action.help and ("default:" in action.help or action.dest == "help"), action.option_strings
+
+    return check

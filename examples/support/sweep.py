@@ -1,0 +1,27 @@
+"""The runs of an experiment with several values of several options, and their names."""
+
+import itertools
+
+
+def combinations(choices):
+    """Every combination of the values, named by its first value and by the others as far as they differ.
+
+    Args:
+        choices: dict, option -> (values, form of a value in the name).
+
+    Returns:
+        Dict, label -> dict of option -> value. Values that occur twice count once.
+
+    Example:
+
+    >>> list(combinations({"name": (["relu", "silu"], "{}"), "seed": ([0, 1], "seed{}"), "rate": ([0.1], "lr{}")}))
+    ['relu-seed0', 'relu-seed1', 'silu-seed0', 'silu-seed1']
+    """
+    options = list(choices)
+    values = [list(dict.fromkeys(chosen)) for chosen, _ in choices.values()]
+    shown = [position == 0 or len(chosen) > 1 for position, chosen in enumerate(values)]
+    runs = {}
+    for combination in itertools.product(*values):
+        parts = [form.format(value) for (_, form), value in zip(choices.values(), combination, strict=True)]
+        runs["-".join(itertools.compress(parts, shown))] = dict(zip(options, combination, strict=True))
+    return runs
