@@ -111,7 +111,8 @@ def _array(variable):
 
 def set_seed_states(model, seed, epoch):
     """Makes dropout and its like follow from (seed, epoch), so that a resumed run draws what it would have drawn."""
-    keras.utils.set_random_seed(_drawn(1, seed, epoch)[0])  # torch drops out by its global generator
+    if keras.backend.backend() == "torch":  # drops out by its global generator; TensorFlow would compile all anew
+        keras.utils.set_random_seed(_drawn(1, seed, epoch)[0])
     position = 0
     for layer in layers_of(model):
         for value in vars(layer).values():
