@@ -36,7 +36,7 @@ def poly_relu_refuses(x, coefficients, bias=None):
 def poly_norm(x, coefficients, bias=None, axis=-1, epsilon=1e-6):
     """See `keras_polycom.ops.poly_norm`."""
     x, coefficients, bias = _raised(x, coefficients, bias, (1,))
-    return tensorflow_polynomial.poly_norm(x, coefficients[None], bias, axis % x.shape.rank, epsilon)
+    return tensorflow_polynomial.poly_norm(x, coefficients[None], bias, axis % x.shape.rank, epsilon, shared=True)
 
 
 def poly_norm_refuses(x, coefficients, bias=None, axis=-1, epsilon=1e-6):
@@ -52,7 +52,7 @@ def grouped_poly_norm(x, coefficients, bias, group_index, axis=-1, epsilon=1e-6)
     shape = tf.concat([tf.shape(index), tf.ones(axis - index.shape.rank, "int32")], axis=0)
     index = tf.reshape(tf.broadcast_to(tf.reshape(index, shape), leading), (-1,))
     per_row = tf.gather(coefficients, index), tf.gather(bias, index)
-    return tensorflow_polynomial.poly_norm(x, *per_row, axis, epsilon)
+    return tensorflow_polynomial.poly_norm(x, *per_row, axis, epsilon, shared=False)
 
 
 def grouped_poly_norm_refuses(x, coefficients, bias, group_index, axis=-1, epsilon=1e-6):

@@ -45,29 +45,30 @@ def _poly_relu_backward(x, coefficients, bias, upstream):
     return tf.cast(grad_x, x.dtype), tf.stack(sums[1:]), sums[0][None]
 
 
-def poly_norm(x, coefficients, bias, axis, epsilon):
+def poly_norm(x, coefficients, bias, axis, epsilon, shared):
     """`bias + sum_i coefficients[i] norm(x^i)` over `axis`.
 
-    `coefficients` is (1, order) or (rows, order), `bias` (1,) or (rows,), where rows are the positions of the axes
-    before `axis`.
+    `coefficients` is (1, order), `bias` (1,) if they are `shared`, else (rows, order) and (rows,), where rows are the
+    positions of the axes before `axis`.
     """
     shape = tf.shape(x)
     after = x.shape[axis + 1 :]
     after = math.prod(after) if after.is_fully_defined() else tf.reduce_prod(shape[axis + 1 :])
     rows = tf.reshape(x, (-1, x.shape[axis], after))
-    return tf.ensure_shape(tf.reshape(_poly_norm(epsilon)(rows, coefficients, bias), shape), x.shape)
+    return tf.ensure_shape(tf.reshape(_poly_norm(epsilon, shared)(rows, coefficients, bias), shape), x.shape)
 
 
 @functools.cache
-def _poly_norm(epsilon):
+def _poly_norm(epsilon, shared):
+    # An argument, not read off shapes: TensorFlow takes what it traced for an unknown number of rows for one row too.
     def formula(x, coefficients, bias):
         of_rows = _formulas("poly_norm")._normalized_polynomial
         columns = [_per_row(column) for column in tf.unstack(coefficients, axis=1)]
         out = of_rows(tf.cast(x, coefficients.dtype), columns, _per_row(bias), 1, epsilon)
         return tf.cast(out, x.dtype)
 
-    halves = (compiled(functools.partial(half, epsilon)) for half in (_poly_norm_forward, _poly_norm_backward))
-    return with_halves(formula, *halves)
+    forward = compiled(functools.partial(_poly_norm_forward, epsilon))
+    return with_halves(formula, forward, compiled(functools.partial(_poly_norm_backward, epsilon, shared)))
 
 
 def _poly_norm_forward(epsilon, x, coefficients, bias):
@@ -77,7 +78,7 @@ def _poly_norm_forward(epsilon, x, coefficients, bias):
     return tf.cast(y * horner(y, weights) + _per_row(bias), x.dtype)
 
 
-def _poly_norm_backward(epsilon, x, coefficients, bias, upstream):
+def _poly_norm_backward(epsilon, shared, x, coefficients, bias, upstream):
     """With y = t x, r_i the inverse roots, p_i = sum_j g_j y_j^i and n the length of the axis:
 
     d a_i = r_i p_i,    d y = g sum_i i a_i r_i y^(i-1) - sum_i (i a_i / n) r_i^3 p_i y^(2i-1),    d x = t d y
@@ -94,9 +95,8 @@ def _poly_norm_backward(epsilon, x, coefficients, bias, upstream):
     # Multiplied from the left: r^3 alone would leave the range of float32.
     pulls = [-w / x.shape[1] * c * r for w, c, r in zip(weights, grad_coefficients, inverse_roots, strict=True)]
     grad_x = (g * horner(y, weights) + y * horner(y * y, pulls)) * shrink
-    rows = coefficients.shape[0]
-    grad_coefficients = tf.stack([_total(c, rows) for c in grad_coefficients], axis=1)
-    return tf.cast(grad_x, x.dtype), grad_coefficients, _total(grad_bias, rows)
+    grad_coefficients = tf.stack([_total(c, shared) for c in grad_coefficients], axis=1)
+    return tf.cast(grad_x, x.dtype), grad_coefficients, _total(grad_bias, shared)
 
 
 def _statistics(x, order, dtype, epsilon):
@@ -133,6 +133,6 @@ def _per_row(values):
     return values[:, None, None]
 
 
-def _total(per_row, rows):
-    """(before, 1, after) summed to (rows,), where rows is 1, or else `before`."""
-    return tf.reduce_sum(per_row)[None] if rows == 1 else tf.reduce_sum(per_row, axis=(1, 2))
+def _total(per_row, shared):
+    """(before, 1, after) summed to (1,) for weights that all rows share, else to (before,)."""
+    return tf.reduce_sum(per_row)[None] if shared else tf.reduce_sum(per_row, axis=(1, 2))
