@@ -2,7 +2,7 @@
 
 import keras
 
-_LARGEST_SCALE = {"float32": 2.0**126, "float64": 2.0**1022}
+LARGEST_SCALE = {"float32": 2.0**126, "float64": 2.0**1022}
 
 
 def as_tensor(x):
@@ -76,7 +76,7 @@ def scale_into_range(largest, floor):
     if floor == 0:
         largest = keras.ops.where(largest > 0, largest, 1.0)
     # clip: keras.ops.maximum turns float64 into float32 on torch
-    return keras.ops.clip(largest, floor, _LARGEST_SCALE[keras.backend.standardize_dtype(largest.dtype)])
+    return keras.ops.clip(largest, floor, LARGEST_SCALE[keras.backend.standardize_dtype(largest.dtype)])
 
 
 def inverse_root(mean_square, epsilon, positive):

@@ -45,8 +45,13 @@ def horner(x, coefficients, bias=None):
     Products only: a general power with a float exponent has no derivative at negative numbers, and `0 * x^3` is NaN
     once `x^3` overflows, which Horner's rule never forms.
     """
+    total = x * power_sum(x, coefficients)
+    return total if bias is None else total + bias
+
+
+def power_sum(x, coefficients):
+    """`c_1 + x (c_2 + x (c_3 + ... ))`, of tensors of Keras or of the backend in use."""
     total = coefficients[-1]
     for coefficient in reversed(coefficients[:-1]):
         total = x * total + coefficient
-    total = x * total
-    return total if bias is None else total + bias
+    return total

@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from keras_polycom.ops.fused.jax_reductions import horner, row_sums
+from keras_polycom.ops.fused.jax_reductions import row_sums
+from keras_polycom.ops.polynomial import horner, power_sum
 
 
 @jax.custom_vjp
@@ -18,7 +19,7 @@ def poly_relu(x, coefficients, bias):
 
 def _poly_relu_forward(x, coefficients, bias):
     rectified = jax.nn.relu(x.astype(coefficients.dtype))
-    out = rectified * horner(rectified, list(coefficients)) + bias[0]
+    out = horner(rectified, list(coefficients), bias[0])
     return out.astype(x.dtype), (x, coefficients)
 
 
@@ -30,7 +31,7 @@ def _poly_relu_backward(saved, upstream):
     for _ in range(coefficients.size):
         terms.append(terms[-1] * rectified)
     sums = [jnp.sum(s) for s in row_sums([term.reshape(1, -1, 1) for term in terms])]
-    slope = horner(rectified, [(i + 1) * a for i, a in enumerate(coefficients)])
+    slope = power_sum(rectified, [(i + 1) * a for i, a in enumerate(coefficients)])
     grad_x = jnp.where(x > 0, g * slope, 0)
     return grad_x.astype(x.dtype), jnp.stack(sums[1:]), sums[0].reshape(1)
 
@@ -60,7 +61,7 @@ def _poly_norm_forward(epsilon, x, coefficients, bias):
     shrink, inverse_roots = lax.optimization_barrier(_statistics(x, coefficients.shape[1], epsilon))
     y = x.astype(coefficients.dtype) * shrink
     weights = [_per_row(coefficients[:, i]) * root for i, root in enumerate(inverse_roots)]
-    out = y * horner(y, weights) + _per_row(bias)
+    out = horner(y, weights, _per_row(bias))
     return out.astype(x.dtype), (x, shrink, inverse_roots, coefficients)
 
 
@@ -82,7 +83,7 @@ def _poly_norm_backward(epsilon, saved, upstream):
     # Multiplied from the left: r^3 alone would leave the range of float32.
     pulls = [-w / x.shape[1] * c * r for w, c, r in zip(weights, grad_coefficients, inverse_roots, strict=True)]
     weights, pulls = lax.optimization_barrier((weights, pulls))
-    grad_x = (g * horner(y, weights) + y * horner(y * y, pulls)) * shrink
+    grad_x = (g * power_sum(y, weights) + y * power_sum(y * y, pulls)) * shrink
     grad_coefficients = jnp.stack([_total(c, coefficients.shape[0]) for c in grad_coefficients], axis=1)
     return grad_x.astype(x.dtype), grad_coefficients, _total(grad_bias, coefficients.shape[0])
 

@@ -37,11 +37,3 @@ def _row_sums_jvp(primals, tangents):
 
 def _add(left, right):
     return tuple(a + b for a, b in zip(left, right, strict=True))
-
-
-def horner(x, coefficients):
-    """`c_0 + x (c_1 + x (c_2 + ...))`."""
-    total = coefficients[-1]
-    for coefficient in coefficients[-2::-1]:
-        total = coefficient + x * total
-    return total

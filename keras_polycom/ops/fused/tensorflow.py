@@ -5,22 +5,12 @@ Reverse mode of every order works. For forward mode, and to export a model to fo
 `keras_polycom.config.set_fast_roads("off")`.
 """
 
-import importlib
 import math
 
 import tensorflow as tf
 
-from keras_polycom import config
-from keras_polycom.ops.activation_functions import ACTIVATION_FUNCTIONS
 from keras_polycom.ops.fused import tensorflow_mixtures, tensorflow_polynomial, tensorflow_runs
-
-# Below it the powers of tiny rows decide the result, and they leave the range of float32.
-_SMALLEST_EPSILON = 1e-20
-
-# Fewer numbers than that, outside of a compiled function, are not worth compiling for.
-_WORTHWHILE = 64 * 1024
-
-_FUNCTIONS_OF_A_NUMBER = frozenset(ACTIVATION_FUNCTIONS.values())
+from keras_polycom.ops.fused.shared import Mixtures, epsilon_refusal, runs_refusal, size_refusal
 
 
 def poly_relu(x, coefficients, bias=None):
@@ -73,57 +63,12 @@ def block_normalization_refuses(x, axes, groups, gamma=None, beta=None, axis=-1,
         return "there is a mask"
     if not tuple(axes) == (axis,) == (len(x.shape) - 1,):
         return "it is for runs of the last axis, the channels"
-    refusal = _refusal(x, -1, epsilon)
-    if refusal is None and x.shape[-1] % groups[0]:
-        refusal = f"{groups[0]} runs of {x.shape[-1]} channels are of unequal sizes"
-    return refusal
+    return _refusal(x, -1, epsilon) or runs_refusal(x.shape[-1], groups[0])
 
 
-def mix_activations(h, weights, activations):
-    """See `keras_polycom.ops.mix_activations`."""
-    return _mixed("_mix_activations", (h,), (weights,), activations)
-
-
-def mix_activations_refuses(h, weights, activations):
-    return _mixture_refusal((h,), activations)
-
-
-def mix_one_sided(y, z, weights, activations):
-    """See `keras_polycom.ops.mix_one_sided`."""
-    return _mixed("_mix_one_sided", (y, z), (weights,), activations)
-
-
-def mix_one_sided_refuses(y, z, weights, activations):
-    return _mixture_refusal((y, z), activations)
-
-
-def mix_bi_sided(y, z, gate_weights, up_weights, activations, up_activations):
-    """See `keras_polycom.ops.mix_bi_sided`."""
-    return _mixed("_mix_bi_sided", (y, z), (gate_weights, up_weights), activations, up_activations)
-
-
-def mix_bi_sided_refuses(y, z, gate_weights, up_weights, activations, up_activations):
-    return _mixture_refusal((y, z), activations, up_activations)
-
-
-def mix_quadratic(y, z, weights, activations, up_activations):
-    """See `keras_polycom.ops.mix_quadratic`."""
-    return _mixed("_mix_quadratic", (y, z), (weights,), activations, up_activations)
-
-
-def mix_quadratic_refuses(y, z, weights, activations, up_activations):
-    return _mixture_refusal((y, z), activations, up_activations)
-
-
-def _mixed(name, branches, weights, *dictionaries):
-    formulas = importlib.import_module("keras_polycom.ops.mix_activations")  # not at the top: it imports the dispatcher
+def _mix(formula, branches, weights, dictionaries):
     branches, weights = ([tf.convert_to_tensor(t) for t in tensors] for tensors in (branches, weights))
-    return tensorflow_mixtures.mix(getattr(formulas, name), dictionaries, branches, weights)
-
-
-def _mixture_refusal(branches, *dictionaries):
-    known = all(function in _FUNCTIONS_OF_A_NUMBER for dictionary in dictionaries for function in dictionary)
-    return _refusal(branches[0]) if known else "its dictionary holds more than the functions of the papers"
+    return tensorflow_mixtures.mix(formula, dictionaries, branches, weights)
 
 
 def _raised(x, coefficients, bias, bias_shape):
@@ -145,8 +90,8 @@ def _plain(weight, dtype):
 
 def _refusal(x, axis=-1, epsilon=1.0):
     x = tf.convert_to_tensor(x)
-    if epsilon < _SMALLEST_EPSILON:
-        return f"epsilon={epsilon} is below {_SMALLEST_EPSILON}"
+    if reason := epsilon_refusal(epsilon):
+        return reason
     if not x.dtype.is_floating:
         return f"its input is of dtype {x.dtype.name}"
     if x.shape.rank is None or (x.shape.rank and x.shape[axis] is None):
@@ -155,5 +100,11 @@ def _refusal(x, axis=-1, epsilon=1.0):
         return "its input is empty"
     if tf.distribute.has_strategy():
         return "it cannot be compiled on its own for several devices"
-    small = tf.executing_eagerly() and math.prod(x.shape) < _WORTHWHILE
-    return "its input is too small for it to pay" if small and config.fast_roads() == "auto" else None
+    return size_refusal(math.prod(x.shape)) if tf.executing_eagerly() else None
+
+
+_mixtures = Mixtures(_mix, _refusal)
+mix_activations, mix_activations_refuses = _mixtures.mix_activations, _mixtures.mix_activations_refuses
+mix_one_sided, mix_one_sided_refuses = _mixtures.mix_one_sided, _mixtures.mix_one_sided_refuses
+mix_bi_sided, mix_bi_sided_refuses = _mixtures.mix_bi_sided, _mixtures.mix_bi_sided_refuses
+mix_quadratic, mix_quadratic_refuses = _mixtures.mix_quadratic, _mixtures.mix_quadratic_refuses

@@ -21,11 +21,11 @@ def with_halves(formula, forward, backward):
 
     def pull(operands):
         *inputs, upstream = operands
-        return _gradients(lambda inputs: formula(*inputs), inputs, upstream)
+        return gradients(lambda inputs: formula(*inputs), inputs, upstream)
 
     @tf.custom_gradient
     def pulled(*operands):
-        return _unseen(backward, operands), lambda *directions: _gradients(pull, operands, directions)
+        return _unseen(backward, operands), lambda *directions: gradients(pull, operands, directions)
 
     @tf.custom_gradient
     def function(*inputs):
@@ -39,7 +39,8 @@ def _unseen(function, tensors):
     return function(*map(tf.stop_gradient, tensors))
 
 
-def _gradients(function, operands, upstream):
+def gradients(function, operands, upstream):
+    """The gradients of `function(operands)`, with `upstream` from above."""
     with tf.GradientTape() as tape:
         tape.watch(operands)
         value = function(operands)

@@ -8,7 +8,7 @@ import functools
 
 import tensorflow as tf
 
-from keras_polycom.ops.fused.tensorflow_halves import compiled, with_halves
+from keras_polycom.ops.fused.tensorflow_halves import compiled, gradients, with_halves
 
 # Numbers per branch that are worked on together.
 _CHUNK = 24 * 1024
@@ -30,10 +30,7 @@ def _halves(formula, functions, hidden):
 
     def pull(operands):
         *rows, upstream = operands
-        with tf.GradientTape() as tape:
-            tape.watch(rows)
-            value = of_rows(*rows)
-        return tape.gradient(value, rows, output_gradients=upstream, unconnected_gradients="zero")
+        return gradients(lambda rows: of_rows(*rows), rows, upstream)
 
     @compiled
     def backward(*operands):

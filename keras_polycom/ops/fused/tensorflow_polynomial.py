@@ -1,13 +1,15 @@
 """PolyReLU and PolyNorm on TensorFlow: what is kept for the derivative is the input alone."""
 
 import functools
-import importlib
 import math
 
 import tensorflow as tf
 
+from keras_polycom.ops._numerics import LARGEST_SCALE
+from keras_polycom.ops.fused.shared import formulas
 from keras_polycom.ops.fused.tensorflow_halves import compiled, with_halves
-from keras_polycom.ops.fused.tensorflow_reductions import LARGEST_SCALE, horner, row_sums
+from keras_polycom.ops.fused.tensorflow_reductions import row_sums
+from keras_polycom.ops.polynomial import horner, power_sum
 
 
 def poly_relu(x, coefficients, bias):
@@ -17,18 +19,14 @@ def poly_relu(x, coefficients, bias):
 
 @functools.cache
 def _poly_relu():
-    formula = _formulas("poly_relu")._poly_relu
+    formula = formulas("poly_relu")._poly_relu
     return with_halves(lambda x, a, bias: formula(x, a, bias[0]), _poly_relu_forward, _poly_relu_backward)
-
-
-def _formulas(module):
-    return importlib.import_module(f"keras_polycom.ops.{module}")  # not at the top: they import the dispatcher
 
 
 @compiled
 def _poly_relu_forward(x, coefficients, bias):
     rectified = tf.nn.relu(tf.cast(x, coefficients.dtype))
-    return tf.cast(rectified * horner(rectified, tf.unstack(coefficients)) + bias[0], x.dtype)
+    return tf.cast(horner(rectified, tf.unstack(coefficients), bias[0]), x.dtype)
 
 
 @compiled
@@ -40,7 +38,7 @@ def _poly_relu_backward(x, coefficients, bias, upstream):
         terms.append(terms[-1] * rectified)
     width = x.shape[-1] if x.shape.rank else 1
     sums = [tf.reduce_sum(s) for s in row_sums(*[tf.reshape(term, (-1, width, 1)) for term in terms])]
-    slope = horner(rectified, [(i + 1) * a for i, a in enumerate(tf.unstack(coefficients))])
+    slope = power_sum(rectified, [(i + 1) * a for i, a in enumerate(tf.unstack(coefficients))])
     grad_x = tf.where(x > 0, g * slope, tf.zeros_like(g))
     return tf.cast(grad_x, x.dtype), tf.stack(sums[1:]), sums[0][None]
 
@@ -62,7 +60,7 @@ def poly_norm(x, coefficients, bias, axis, epsilon, shared):
 def _poly_norm(epsilon, shared):
     # An argument, not read off shapes: TensorFlow takes what it traced for an unknown number of rows for one row too.
     def formula(x, coefficients, bias):
-        of_rows = _formulas("poly_norm")._normalized_polynomial
+        of_rows = formulas("poly_norm")._normalized_polynomial
         columns = [_per_row(column) for column in tf.unstack(coefficients, axis=1)]
         out = of_rows(tf.cast(x, coefficients.dtype), columns, _per_row(bias), 1, epsilon)
         return tf.cast(out, x.dtype)
@@ -75,7 +73,7 @@ def _poly_norm_forward(epsilon, x, coefficients, bias):
     shrink, inverse_roots = _statistics(x, coefficients.shape[1], coefficients.dtype, epsilon)
     y = tf.cast(x, coefficients.dtype) * shrink
     weights = [_per_row(coefficients[:, i]) * root for i, root in enumerate(inverse_roots)]
-    return tf.cast(y * horner(y, weights) + _per_row(bias), x.dtype)
+    return tf.cast(horner(y, weights, _per_row(bias)), x.dtype)
 
 
 def _poly_norm_backward(epsilon, shared, x, coefficients, bias, upstream):
@@ -94,7 +92,7 @@ def _poly_norm_backward(epsilon, shared, x, coefficients, bias, upstream):
     weights = [(i + 1) * _per_row(coefficients[:, i]) * r for i, r in enumerate(inverse_roots)]
     # Multiplied from the left: r^3 alone would leave the range of float32.
     pulls = [-w / x.shape[1] * c * r for w, c, r in zip(weights, grad_coefficients, inverse_roots, strict=True)]
-    grad_x = (g * horner(y, weights) + y * horner(y * y, pulls)) * shrink
+    grad_x = (g * power_sum(y, weights) + y * power_sum(y * y, pulls)) * shrink
     grad_coefficients = tf.stack([_total(c, shared) for c in grad_coefficients], axis=1)
     return tf.cast(grad_x, x.dtype), grad_coefficients, _total(grad_bias, shared)
 
@@ -116,7 +114,7 @@ def _statistics(x, order, dtype, epsilon):
 
     def rescaled():
         largest = tf.cast(tf.reduce_max(tf.abs(x), axis=1, keepdims=True), dtype)
-        shrink = tf.stop_gradient(1 / tf.clip_by_value(largest, 1, LARGEST_SCALE[dtype]))
+        shrink = tf.stop_gradient(1 / tf.clip_by_value(largest, 1, LARGEST_SCALE[dtype.name]))
         return shrink, *mean_powers(shrink)
 
     means = mean_powers(tf.ones((), dtype))

@@ -13,9 +13,6 @@ except ImportError:
 # pieces, whose sums are then added up.
 _PIECES = (8, 12, 6, 4, 16, 10, 5, 7, 3)
 
-# Rows are divided by at most this: the reciprocal of more would be subnormal. What is left, up to 4, is small enough.
-LARGEST_SCALE = {tf.float32: 2.0**126, tf.float64: 2.0**1022}
-
 
 def row_sums(*terms):
     """Sums of several (before, axis, after) tensors over the middle axis, kept as (before, 1, after)."""
@@ -44,11 +41,3 @@ def _addition(count, dtype):
         return tuple(a + b for a, b in zip(operands[:count], operands[count:], strict=True))
 
     return add.get_concrete_function(*[tf.TensorSpec((), dtype)] * (2 * count))
-
-
-def horner(x, coefficients):
-    """`c_0 + x (c_1 + x (c_2 + ...))`."""
-    total = coefficients[-1]
-    for coefficient in coefficients[-2::-1]:
-        total = coefficient + x * total
-    return total

@@ -1,13 +1,14 @@
 """Normalization of runs of consecutive channels on TensorFlow: what is kept for the derivative is the input alone."""
 
 import functools
-import importlib
 import operator
 
 import tensorflow as tf
 
+from keras_polycom.ops._numerics import LARGEST_SCALE
+from keras_polycom.ops.fused.shared import formulas
 from keras_polycom.ops.fused.tensorflow_halves import compiled, with_halves
-from keras_polycom.ops.fused.tensorflow_reductions import LARGEST_SCALE, row_sums
+from keras_polycom.ops.fused.tensorflow_reductions import row_sums
 
 # Up to this size a run is summed element by element, many runs at once; XLA on a CPU would sum one run after another.
 _LARGEST_UNROLLED_SIZE = 32
@@ -27,8 +28,7 @@ def normalize_runs(x, gamma, beta, size, center, epsilon):
 @functools.cache
 def _normalize(center, epsilon):
     def formula(x, gamma, beta):
-        # not at the top: it imports the dispatcher
-        normalize = importlib.import_module("keras_polycom.ops.block_normalization")._normalize
+        normalize = formulas("block_normalization")._normalize
         return tf.cast(normalize(tf.cast(x, gamma.dtype), None, (2,), center, epsilon) * gamma + beta, x.dtype)
 
     return with_halves(formula, *(compiled(functools.partial(half, center, epsilon)) for half in (_forward, _backward)))
@@ -69,7 +69,9 @@ def _statistics(x, epsilon, center):
 
     def rescaled():
         halves = functools.reduce(tf.maximum, [tf.abs(part / 2 - reference / 2) for part in _parts(x)])
-        largest = 2 * tf.clip_by_value(tf.reduce_max(halves, axis=2, keepdims=True), 0.5, LARGEST_SCALE[x.dtype] / 2)
+        largest = 2 * tf.clip_by_value(
+            tf.reduce_max(halves, axis=2, keepdims=True), 0.5, LARGEST_SCALE[x.dtype.name] / 2
+        )
         shrink = tf.stop_gradient(_power_of_two_below(1 / largest))
         return shrink, *spread(shrink)
 

@@ -8,8 +8,6 @@ Derivatives of every order and mode are right, under `torch.func` too. Exporting
 
 import sys
 
-import keras
-import numpy as np
 import torch
 
 from keras_polycom import config
@@ -20,10 +18,9 @@ from keras_polycom.ops.fused import (
     torch_poly_relu,
     torch_triton,
 )
+from keras_polycom.ops.fused.shared import epsilon_refusal
 from keras_polycom.ops.fused.torch_compiled import wants_compiling
-
-# Below this epsilon the powers of tiny rows matter, and powers are taken of rescaled rows only.
-_SMALLEST_EPSILON = 1e-20
+from keras_polycom.ops.fused.torch_inputs import as_index, as_tensor, as_weight
 
 
 def module_for(x):
@@ -33,9 +30,9 @@ def module_for(x):
 
 def poly_relu(x, coefficients, bias=None):
     """`a_0 + sum_i a_i relu(x)^i`; see `keras_polycom.ops.poly_relu`."""
-    x = _tensor(x)
-    bias = None if bias is None else _weight(bias, x).reshape(())
-    return torch_poly_relu.poly_relu(x, _weight(coefficients, x), bias)
+    x = as_tensor(x)
+    bias = None if bias is None else as_weight(bias, x).reshape(())
+    return torch_poly_relu.poly_relu(x, as_weight(coefficients, x), bias)
 
 
 def poly_relu_refuses(x, coefficients, bias=None):
@@ -44,9 +41,9 @@ def poly_relu_refuses(x, coefficients, bias=None):
 
 def poly_norm(x, coefficients, bias=None, axis=-1, epsilon=1e-6):
     """`a_0 + sum_i a_i norm(x^i)`; see `keras_polycom.ops.poly_norm`."""
-    x = _tensor(x)
-    coefficients = _weight(coefficients, x)[None]
-    bias = None if bias is None else _weight(bias, x).reshape(1)
+    x = as_tensor(x)
+    coefficients = as_weight(coefficients, x)[None]
+    bias = None if bias is None else as_weight(bias, x).reshape(1)
     return _along(x, coefficients, bias, axis, epsilon)
 
 
@@ -56,12 +53,12 @@ def poly_norm_refuses(x, coefficients, bias=None, axis=-1, epsilon=1e-6):
 
 def grouped_poly_norm(x, coefficients, bias, group_index, axis=-1, epsilon=1e-6):
     """PolyNorm with coefficients per group; see `keras_polycom.ops.grouped_poly_norm`."""
-    x = _tensor(x)
-    coefficients = _weight(coefficients, x)
-    index = keras.ops.convert_to_tensor(group_index).long().clamp(0, coefficients.shape[0] - 1)
+    x = as_tensor(x)
+    coefficients = as_weight(coefficients, x)
+    index = as_index(group_index, coefficients.shape[0])
     rows = x.shape[: axis % x.dim()]
     index = index.reshape(*index.shape, *(1,) * (len(rows) - index.dim())).expand(rows).reshape(-1)
-    bias = None if bias is None else _weight(bias, x)[index]
+    bias = None if bias is None else as_weight(bias, x)[index]
     return _along(x, coefficients[index], bias, axis, epsilon)
 
 
@@ -71,8 +68,8 @@ def grouped_poly_norm_refuses(x, coefficients, bias, group_index, axis=-1, epsil
 
 def block_normalization(x, axes, groups, gamma=None, beta=None, axis=-1, center=True, epsilon=1e-5, mask=None):
     """Layer normalization of runs of channels; see `keras_polycom.ops.block_normalization`."""
-    x, (runs,) = _tensor(x), groups
-    gamma, beta = (None if w is None else _weight(w, x).reshape(runs, -1) for w in (gamma, beta))
+    x, (runs,) = as_tensor(x), groups
+    gamma, beta = (None if w is None else as_weight(w, x).reshape(runs, -1) for w in (gamma, beta))
     rows = x.reshape(-1, runs, x.shape[-1] // runs)
     return torch_blocks.normalize_runs(rows, gamma, beta, epsilon, center).reshape(x.shape)
 
@@ -88,7 +85,7 @@ def block_normalization_refuses(x, axes, groups, gamma=None, beta=None, axis=-1,
 
 def mix_activations(h, weights, activations):
     """`sum_k w_k s_k(h)`; see `keras_polycom.ops.mix_activations`."""
-    h, names = _tensor(h), torch_mixtures.names_of(activations)
+    h, names = as_tensor(h), torch_mixtures.names_of(activations)
     pairs = tuple((0, k) for k in range(len(names)))
     return _mixture(h, h, _mixing(weights, h), (torch_mixtures.ONE,), names, pairs)
 
@@ -99,7 +96,7 @@ def mix_activations_refuses(h, weights, activations):
 
 def mix_one_sided(y, z, weights, activations):
     """`silu(y) sum_k w_k s_k(z)`; see `keras_polycom.ops.mix_one_sided`."""
-    y, z, names = _tensor(y), _tensor(z), torch_mixtures.names_of(activations)
+    y, z, names = as_tensor(y), as_tensor(z), torch_mixtures.names_of(activations)
     pairs = tuple((0, k) for k in range(len(names)))
     return _mixture(y, z, _mixing(weights, z), ("silu",), names, pairs)
 
@@ -110,7 +107,7 @@ def mix_one_sided_refuses(y, z, weights, activations):
 
 def mix_quadratic(y, z, weights, activations, up_activations):
     """`sum_{k<=l} p_kl s_k(y) s_l(z)`; see `keras_polycom.ops.mix_quadratic`."""
-    y, z = _tensor(y), _tensor(z)
+    y, z = as_tensor(y), as_tensor(z)
     gate_names, up_names = torch_mixtures.names_of(activations), torch_mixtures.names_of(up_activations)
     pairs = tuple((k, i) for k in range(len(gate_names)) for i in range(k, len(up_names)))
     return _mixture(y, z, _mixing(weights, z), gate_names, up_names, pairs)
@@ -122,7 +119,7 @@ def mix_quadratic_refuses(y, z, weights, activations, up_activations):
 
 def _mixing(weights, x):
     """Weights (n,), or with one set per token spread over all leading axes of `x`."""
-    weights = _weight(weights, x)
+    weights = as_weight(weights, x)
     return weights if weights.dim() == 1 else weights.expand(*x.shape[:-1], weights.shape[-1])
 
 
@@ -136,7 +133,7 @@ def _mixture_refusal(y, z, activations):
         return "it is for the activations in keras_polycom.ops.ACTIVATION_FUNCTIONS only"
     if y.dtype != z.dtype or len(z.shape) == 0:
         return "its branches differ in dtype or have no axes"
-    if config.fast_roads() == "auto" and not torch.compiler.is_compiling() and not wants_compiling(_tensor(z)):
+    if config.fast_roads() == "auto" and not torch.compiler.is_compiling() and not wants_compiling(as_tensor(z)):
         return "it pays only where it is compiled, for big inputs"
     return _refusal(y) or _refusal(z)
 
@@ -148,23 +145,11 @@ def _along(x, coefficients, bias, axis, epsilon):
     return torch_poly_norm_function.poly_norm(x.reshape(rows), coefficients, bias, epsilon).reshape(x.shape)
 
 
-def _tensor(x):
-    return keras.ops.convert_to_tensor(x)
-
-
-def _weight(value, x):
-    """A weight in the dtype to compute in, on the device of `x`."""
-    dtype = torch.promote_types(x.dtype, torch.float32)
-    if isinstance(value, np.ndarray):
-        return torch.as_tensor(value, dtype=dtype, device=x.device)
-    return keras.ops.convert_to_tensor(value).to(dtype)
-
-
 def _refusal(x, epsilon=1.0):
     """Why `x` cannot be taken, or `None`."""
-    x = _tensor(x)
-    if epsilon < _SMALLEST_EPSILON:
-        return f"epsilon={epsilon} is below {_SMALLEST_EPSILON}"
+    x = as_tensor(x)
+    if reason := epsilon_refusal(epsilon):
+        return reason
     if not x.is_floating_point():
         return f"its input is of dtype {x.dtype}"
     if x.numel() == 0:

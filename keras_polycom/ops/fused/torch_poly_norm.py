@@ -7,13 +7,7 @@ It does not depend on s, which is a constant in the derivative of every order.
 
 import torch
 
-
-def horner(y, weights):
-    """`w_1 + y (w_2 + y (w_3 + ... ))`."""
-    total = weights[-1]
-    for weight in weights[-2::-1]:
-        total = weight + y * total
-    return total
+from keras_polycom.ops.polynomial import horner, power_sum
 
 
 def scale_of(x):
@@ -36,8 +30,7 @@ def roots_of(y, scale, order, epsilon):
 
 def combine(y, coefficients, roots, bias):
     """The value, from `y` and its statistics."""
-    total = y * horner(y, [a * r for a, r in zip(coefficients, roots, strict=True)])
-    return total if bias is None else total + bias
+    return horner(y, [a * r for a, r in zip(coefficients, roots, strict=True)], bias)
 
 
 def value(x, coefficients, bias, epsilon):
@@ -59,7 +52,7 @@ def pull_back(y, scale, coefficients, roots, upstream):
         projections.append(torch.sum(power, dim=1, keepdim=True))
     grad_coefficients = [r * p for r, p in zip(roots, projections, strict=True)]
     slopes, pulls = slopes_and_pulls(coefficients, roots, grad_coefficients, y.shape[1])
-    grad_x = upstream * horner(y, slopes) + y * horner(y * y, pulls)
+    grad_x = upstream * power_sum(y, slopes) + y * power_sum(y * y, pulls)
     grad_bias = torch.sum(upstream, dim=1, keepdim=True)
     return grad_x if scale is None else grad_x * scale, grad_coefficients, grad_bias
 

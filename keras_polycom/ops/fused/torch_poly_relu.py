@@ -10,7 +10,7 @@ import torch
 from keras_polycom.ops.fused.torch_chunks import Workspace, horner_into
 from keras_polycom.ops.fused.torch_compiled import CompiledHalf, wants_compiling
 from keras_polycom.ops.fused.torch_modes import is_transformed
-from keras_polycom.ops.fused.torch_poly_norm import horner
+from keras_polycom.ops.polynomial import horner, power_sum
 
 SMALLEST = 2**16  # elements; below, the few plain operations cost less than a function of our own
 
@@ -25,7 +25,7 @@ def poly_relu(x, coefficients, bias):
     """
     compiling = torch.compiler.is_compiling()
     if is_transformed(x, coefficients, bias) or (not compiling and x.numel() < SMALLEST):
-        return _value(x, coefficients, bias)
+        return value(x, coefficients, bias)
     function = _TracedPolyReLU if compiling else _PolyReLU
     return function.apply(x.reshape(-1, _length(x)), coefficients, bias).reshape(x.shape)
 
@@ -62,7 +62,7 @@ class _PolyReLU(torch.autograd.Function):
 class _TracedPolyReLU(torch.autograd.Function):
     @staticmethod
     def forward(x, coefficients, bias):
-        return _value(x, coefficients, bias)
+        return value(x, coefficients, bias)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -75,16 +75,16 @@ class _TracedPolyReLU(torch.autograd.Function):
         return _collect(grad_x, sums, bias)
 
 
-def _value(x, coefficients, bias):
+def value(x, coefficients, bias):
+    """The formula, in differentiable operations."""
     rectified = torch.relu(x.to(coefficients.dtype))
-    total = rectified * horner(rectified, coefficients.unbind())
-    return (total if bias is None else total + bias).to(x.dtype)
+    return horner(rectified, coefficients.unbind(), bias).to(x.dtype)
 
 
 def _gradients(x, coefficients, upstream):
     """The gradient of `x`, and the sums of `g relu(x)^i` over each row, i from 0 up."""
     rectified, power = torch.relu(x.to(coefficients.dtype)), upstream.to(coefficients.dtype)
-    slope = horner(rectified, [i * a for i, a in enumerate(coefficients.unbind(), start=1)])
+    slope = power_sum(rectified, [i * a for i, a in enumerate(coefficients.unbind(), start=1)])
     grad_x = torch.where(x > 0, power * slope, 0)
     sums = [torch.sum(power, dim=1)]
     for _ in range(len(coefficients)):
@@ -98,7 +98,7 @@ def _collect(grad_x, sums, bias):
     return grad_x, torch.stack(grad_coefficients), None if bias is None else grad_bias
 
 
-_compiled_forward, _compiled_backward = CompiledHalf(_value), CompiledHalf(_gradients)
+_compiled_forward, _compiled_backward = CompiledHalf(value), CompiledHalf(_gradients)
 
 
 def _backward_half(x, coefficients, upstream, needs_x):

@@ -12,7 +12,6 @@ tests.
 kernels choose.
 """
 
-import importlib
 import importlib.util
 import os
 import shutil
@@ -22,7 +21,9 @@ import numpy as np
 import torch
 
 from keras_polycom.ops.activation_functions import ACTIVATION_FUNCTIONS
-from keras_polycom.ops.fused import torch_poly_norm
+from keras_polycom.ops.fused import torch_poly_norm, torch_poly_relu
+from keras_polycom.ops.fused.shared import dictionary_refusal, epsilon_refusal, formulas, runs_refusal
+from keras_polycom.ops.fused.torch_inputs import as_index, as_tensor, as_weight
 from keras_polycom.ops.fused.torch_triton_operator import Operator
 
 # Those whose kernels exist, in the order of their numbers.
@@ -30,8 +31,6 @@ ACTIVATIONS = tuple(
     ACTIVATION_FUNCTIONS[name] for name in ("relu", "relu2", "leaky_relu", "gelu", "silu", "tanh", "identity")
 )
 
-# Below this epsilon the powers of tiny rows matter, and powers are taken of rescaled rows only.
-_SMALLEST_EPSILON = 1e-20
 _LARGEST_RUN = 4096
 _SILU = ACTIVATIONS.index(ACTIVATION_FUNCTIONS["silu"])
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -56,14 +55,14 @@ def is_available():
 
 def serves(x):
     """Whether it is this file that is asked about `x`: a CUDA tensor, where Triton can be used."""
-    return is_available() and not keras.utils.is_keras_tensor(x) and _tensor(x).is_cuda
+    return is_available() and not keras.utils.is_keras_tensor(x) and as_tensor(x).is_cuda
 
 
 def poly_relu(x, coefficients, bias=None, block=0):
     """`a_0 + sum_i a_i relu(x)^i`; see `keras_polycom.ops.poly_relu`."""
-    x = _tensor(x)
-    bias = None if bias is None else _weight(bias, x).reshape(1)
-    return _poly_relu(x, _weight(coefficients, x), bias, block)
+    x = as_tensor(x)
+    bias = None if bias is None else as_weight(bias, x).reshape(1)
+    return _poly_relu(x, as_weight(coefficients, x), bias, block)
 
 
 def poly_relu_refuses(x, coefficients, bias=None):
@@ -72,7 +71,7 @@ def poly_relu_refuses(x, coefficients, bias=None):
 
 def poly_norm(x, coefficients, bias=None, axis=-1, epsilon=1e-6, block=0):
     """`a_0 + sum_i a_i norm(x^i)`; see `keras_polycom.ops.poly_norm`."""
-    return _normalized_polynomial(_tensor(x), None, coefficients, bias, axis, epsilon, block)
+    return _normalized_polynomial(as_tensor(x), None, coefficients, bias, axis, epsilon, block)
 
 
 def poly_norm_refuses(x, coefficients, bias=None, axis=-1, epsilon=1e-6):
@@ -86,7 +85,7 @@ def poly_norm_gate(x, y, coefficients, bias=None, axis=-1, epsilon=1e-6, block=0
         x, coefficients, bias, axis, epsilon: as for `keras_polycom.ops.poly_norm`.
         y: tensor of the shape and dtype of `x`.
     """
-    return _normalized_polynomial(_tensor(x), _tensor(y), coefficients, bias, axis, epsilon, block)
+    return _normalized_polynomial(as_tensor(x), as_tensor(y), coefficients, bias, axis, epsilon, block)
 
 
 def poly_norm_gate_refuses(x, y, coefficients, bias=None, axis=-1, epsilon=1e-6):
@@ -95,14 +94,14 @@ def poly_norm_gate_refuses(x, y, coefficients, bias=None, axis=-1, epsilon=1e-6)
 
 def grouped_poly_norm(x, coefficients, bias, group_index, axis=-1, epsilon=1e-6, block=0):
     """PolyNorm with coefficients per group; see `keras_polycom.ops.grouped_poly_norm`."""
-    x = _tensor(x)
+    x = as_tensor(x)
     axis %= x.dim()
-    coefficients = _weight(coefficients, x)
-    index = keras.ops.convert_to_tensor(group_index).long().clamp(0, coefficients.shape[0] - 1)
+    coefficients = as_weight(coefficients, x)
+    index = as_index(group_index, coefficients.shape[0])
     leading = x.shape[:axis]
     index = index.reshape(*index.shape, *(1,) * (x.dim() - 1 - index.dim()))
     index = index.expand(*leading, *x.shape[axis + 1 :]).reshape(-1)
-    bias = None if bias is None else _weight(bias, x)
+    bias = None if bias is None else as_weight(bias, x)
     rows, restore = _rows(x, axis)
     return restore(_poly_norm(rows, None, coefficients, bias, index, float(epsilon), block))
 
@@ -113,8 +112,8 @@ def grouped_poly_norm_refuses(x, coefficients, bias, group_index, axis=-1, epsil
 
 def block_normalization(x, axes, groups, gamma=None, beta=None, axis=-1, center=True, epsilon=1e-5, mask=None):
     """Layer normalization of runs of channels; see `keras_polycom.ops.block_normalization`."""
-    x = _tensor(x)
-    gamma, beta = (None if weight is None else _weight(weight, x) for weight in (gamma, beta))
+    x = as_tensor(x)
+    gamma, beta = (None if weight is None else as_weight(weight, x) for weight in (gamma, beta))
     rows, restore = _rows(x, axis)
     return restore(_runs(rows, gamma, beta, rows.shape[1] // groups[0], bool(center), float(epsilon)))
 
@@ -126,8 +125,8 @@ def block_normalization_refuses(x, axes, groups, gamma=None, beta=None, axis=-1,
     if mask is not None:
         return "it takes no mask"
     channels, runs = x.shape[axis], groups[0]
-    if channels % runs:
-        return f"{runs} runs of {channels} channels are of unequal sizes"
+    if reason := runs_refusal(channels, runs):
+        return reason
     if channels // runs > _LARGEST_RUN:
         return f"runs of {channels // runs} channels are longer than {_LARGEST_RUN}"
     return _refusal(x, epsilon=epsilon)
@@ -135,7 +134,7 @@ def block_normalization_refuses(x, axes, groups, gamma=None, beta=None, axis=-1,
 
 def mix_activations(h, weights, activations, block=0):
     """`sum_k w_k s_k(h)`; see `keras_polycom.ops.mix_activations`."""
-    h = _tensor(h)
+    h = as_tensor(h)
     rows, restore = _rows(h, -1)
     return restore(_mix_sum(rows, _weights_of_rows(weights, h), _codes(activations), block))
 
@@ -146,8 +145,8 @@ def mix_activations_refuses(h, weights, activations):
 
 def mix_one_sided(y, z, weights, activations, block=0):
     """`silu(y) sum_k w_k s_k(z)`; see `keras_polycom.ops.mix_one_sided`."""
-    y, z = _tensor(y), _tensor(z)
-    one = _weight(np.ones(1), y)
+    y, z = as_tensor(y), as_tensor(z)
+    one = as_weight(np.ones(1), y)
     (rows, restore), (up_rows, _) = _rows(y, -1), _rows(z, -1)
     weights = [_weights_of_rows(one, y), _weights_of_rows(weights, z)]
     return restore(_mix_product(rows, up_rows, *weights, [_SILU], _codes(activations), block))
@@ -159,7 +158,7 @@ def mix_one_sided_refuses(y, z, weights, activations):
 
 def mix_bi_sided(y, z, gate_weights, up_weights, activations, up_activations, block=0):
     """`sum_k r_k s_k(y) sum_l p_l s_l(z)`; see `keras_polycom.ops.mix_bi_sided`."""
-    y, z = _tensor(y), _tensor(z)
+    y, z = as_tensor(y), as_tensor(z)
     (rows, restore), (up_rows, _) = _rows(y, -1), _rows(z, -1)
     weights = [_weights_of_rows(gate_weights, y), _weights_of_rows(up_weights, z)]
     return restore(_mix_product(rows, up_rows, *weights, _codes(activations), _codes(up_activations), block))
@@ -171,7 +170,7 @@ def mix_bi_sided_refuses(y, z, gate_weights, up_weights, activations, up_activat
 
 def mix_quadratic(y, z, weights, activations, up_activations, block=0):
     """`sum_{k<=l} p_kl s_k(y) s_l(z)`; see `keras_polycom.ops.mix_quadratic`."""
-    y, z = _tensor(y), _tensor(z)
+    y, z = as_tensor(y), as_tensor(z)
     (rows, restore), (up_rows, _) = _rows(y, -1), _rows(z, -1)
     codes = _codes(activations), _codes(up_activations)
     return restore(_mix_pairs(rows, up_rows, _weights_of_rows(weights, z), *codes, block))
@@ -182,8 +181,8 @@ def mix_quadratic_refuses(y, z, weights, activations, up_activations):
 
 
 def _normalized_polynomial(x, gate, coefficients, bias, axis, epsilon, block):
-    coefficients = _weight(coefficients, x)[None]
-    bias = None if bias is None else _weight(bias, x).reshape(1)
+    coefficients = as_weight(coefficients, x)[None]
+    bias = None if bias is None else as_weight(bias, x).reshape(1)
     rows, restore = _rows(x, axis)
     gate = None if gate is None else _rows(gate, axis)[0]
     return restore(_poly_norm(rows, gate, coefficients, bias, None, float(epsilon), block))
@@ -197,7 +196,7 @@ def _rows(x, axis):
 
 def _weights_of_rows(weights, x):
     """(n,) or (..., n), in the dtype to compute in, as (rows, n); not copied for every row."""
-    weights = _weight(weights, x)
+    weights = as_weight(weights, x)
     return weights.expand(*x.shape[:-1], weights.shape[-1]).reshape(-1, weights.shape[-1])
 
 
@@ -205,33 +204,19 @@ def _codes(activations):
     return [ACTIVATIONS.index(activation) for activation in activations]
 
 
-def _tensor(x):
-    return keras.ops.convert_to_tensor(x)
-
-
-def _weight(value, x):
-    """A weight in the dtype to compute in, on the device of `x`."""
-    dtype = torch.promote_types(x.dtype, torch.float32)
-    if isinstance(value, np.ndarray):
-        return torch.as_tensor(value, dtype=dtype, device=x.device)
-    return keras.ops.convert_to_tensor(value).to(dtype)
-
-
 def _mixture_refusal(branches, *dictionaries):
-    if all(function in ACTIVATIONS for dictionary in dictionaries for function in dictionary):
-        return _refusal(*branches)
-    return "its dictionary holds more than the functions of the papers"
+    return dictionary_refusal(*dictionaries, known=ACTIVATIONS) or _refusal(*branches)
 
 
 def _refusal(x, *others, epsilon=1.0):
     """Why `x`, and others that must be like it, cannot be taken, or `None`."""
-    x, others = _tensor(x), [_tensor(other) for other in others]
+    x, others = as_tensor(x), [as_tensor(other) for other in others]
     if _MISSING is not None:
         return _MISSING
     if not x.is_cuda and not (_INTERPRETED and x.device.type == "cpu"):
         return f"it needs a CUDA tensor, and its input is on {x.device}"
-    if epsilon < _SMALLEST_EPSILON:
-        return f"epsilon={epsilon} is below {_SMALLEST_EPSILON}"
+    if reason := epsilon_refusal(epsilon):
+        return reason
     if x.dtype not in _DTYPES:
         return f"its input is of dtype {x.dtype}"
     if x.numel() == 0:
@@ -251,9 +236,7 @@ def _refusal_of_mode(x):
 
 
 def _poly_relu_formula(x, coefficients, bias, block):
-    rectified = torch.relu(x.to(coefficients.dtype))
-    value = rectified * torch_poly_norm.horner(rectified, coefficients.unbind())
-    return (value if bias is None else value + bias).to(x.dtype)
+    return torch_poly_relu.value(x, coefficients, bias)
 
 
 def _poly_norm_formula(x, gate, coefficients, bias, index, epsilon, block):
@@ -266,30 +249,25 @@ def _poly_norm_formula(x, gate, coefficients, bias, index, epsilon, block):
 
 def _runs_formula(x, gamma, beta, size, center, epsilon):
     runs = x.shape[1] // size
-    formulas = _op_module("block_normalization")
-    return formulas._block_normalization(x, (1,), (runs,), gamma, beta, axis=1, center=center, epsilon=epsilon)
+    formula = formulas("block_normalization")._block_normalization
+    return formula(x, (1,), (runs,), gamma, beta, axis=1, center=center, epsilon=epsilon)
 
 
 def _mix_sum_formula(h, weights, codes, block):
-    return _op_module("mix_activations")._mix_activations(h, weights, _functions(codes))
+    return formulas("mix_activations")._mix_activations(h, weights, _functions(codes))
 
 
 def _mix_product_formula(y, z, gate_weights, up_weights, gate_codes, up_codes, block):
-    formulas = _op_module("mix_activations")
-    return formulas._mix_bi_sided(y, z, gate_weights, up_weights, _functions(gate_codes), _functions(up_codes))
+    formula = formulas("mix_activations")._mix_bi_sided
+    return formula(y, z, gate_weights, up_weights, _functions(gate_codes), _functions(up_codes))
 
 
 def _mix_pairs_formula(y, z, weights, gate_codes, up_codes, block):
-    formulas = _op_module("mix_activations")
-    return formulas._mix_quadratic(y, z, weights, _functions(gate_codes), _functions(up_codes))
+    return formulas("mix_activations")._mix_quadratic(y, z, weights, _functions(gate_codes), _functions(up_codes))
 
 
 def _functions(codes):
     return [ACTIVATIONS[code] for code in codes]
-
-
-def _op_module(name):
-    return importlib.import_module(f"keras_polycom.ops.{name}")  # not at the top: it imports the dispatcher
 
 
 _poly_relu = Operator(
