@@ -16,7 +16,7 @@ import sys
 from support import startup  # noqa: F401  isort: skip  (chooses the backend, so it comes before Keras)
 
 import keras
-from support import autoencoders, cli, comparison, experiment, picture_batches, pictures, report, training
+from support import autoencoders, cli, comparison, data, experiment, picture_batches, pictures, report, training
 from support import reconstructions as pictured
 from support.batches import even_batch_size
 from support.errors import exit_status_of
@@ -239,9 +239,7 @@ def pretrain_mae(options):
         "data": {
             "train_images": len(picture_set.train),
             "validation_images": len(picture_set.validation),
-            "image_shape": list(picture_set.image_shape),
-            "mean": list(picture_set.mean),
-            "std": list(picture_set.std),
+            **data.facts(picture_set),
         },
     }
     output = options.output or f"runs/{experiment.short_name(options.dataset)}-mae"

@@ -221,10 +221,7 @@ def random_labels(options):
         **report.environment(),
         "data": {
             "train_images": len(image_set.train),
-            "image_shape": list(image_set.image_shape),
-            "classes": list(image_set.classes),
-            "mean": list(image_set.mean),
-            "std": list(image_set.std),
+            **data.facts(image_set),
         },
     }
     output = options.output or f"runs/{experiment.short_name(options.dataset)}-random-labels"

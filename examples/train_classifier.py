@@ -196,10 +196,7 @@ def train_classifier(options):
         "data": {
             "train_images": len(image_set.train),
             "test_images": len(image_set.test),
-            "image_shape": list(image_set.image_shape),
-            "classes": list(image_set.classes),
-            "mean": list(image_set.mean),
-            "std": list(image_set.std),
+            **data.facts(image_set),
         },
     }
     output = options.output or f"runs/{experiment.short_name(options.dataset)}-{options.model}"

@@ -1,12 +1,10 @@
 """The models of pretrain_mae.py: their options, the sizes they have by default, and how they are built."""
 
-import itertools
-
 import keras
 
 from keras_polycom import activations, feed_forwards, models, normalizations
-from support import classifiers, cli
-from support.errors import UserError
+from support import classifiers, cli, sweep
+from support.errors import building
 
 # Largest image side -> patch, width, depth, heads; the same three of the decoder.
 SIZES = {
@@ -86,20 +84,19 @@ def check_names(options):
 
 def labels(options):
     """Label -> (feed-forward, activation, learning rate) of every run, named by what differs between the runs."""
-    choices = [list(dict.fromkeys(v)) for v in (options.feed_forward, options.activation, options.learning_rate)]
-    differing = [len(values) > 1 for values in choices]
-    differing[0] = differing[0] or not any(differing)
-    runs = {}
-    for feed_forward, activation, rate in itertools.product(*choices):
-        parts = (feed_forward, activation, f"lr{rate:g}")
-        runs["-".join(itertools.compress(parts, differing))] = (feed_forward, activation, rate)
-    return runs
+    choices = {
+        "feed_forward": (options.feed_forward, "{}"),
+        "activation": (options.activation, "{}"),
+        "learning_rate": (options.learning_rate, "lr{:g}"),
+    }
+    runs = sweep.combinations(choices, always_first=False)
+    return {label: tuple(choice.values()) for label, choice in runs.items()}
 
 
 def build_model(options, image_shape, feed_forward, activation):
     """Returns a fresh model; two calls differ in nothing but the feed-forward layers and activations."""
     keras.utils.set_random_seed(options.seed)
-    try:
+    with building(f"with {feed_forward}"):
         return models.MAE(
             image_shape=image_shape,
             patch_size=options.patch_size,
@@ -119,6 +116,3 @@ def build_model(options, image_shape, feed_forward, activation):
             data_format="channels_last",
             name="mae",  # the same variable paths in every run
         )
-    except ValueError as error:
-        sentence = " ".join(str(error).split()).rstrip(".")
-        raise UserError(f"The model with {feed_forward} cannot be built ({sentence}): change its options.") from error

@@ -1,14 +1,13 @@
 """The models of train_classifier.py: their options, the sizes they have by default, and how they are built."""
 
 import functools
-import itertools
 import zipfile
 
 import keras
 
 from keras_polycom import activations, feed_forwards, models, normalizations
-from support import cli
-from support.errors import UserError
+from support import cli, sweep
+from support.errors import UserError, building, sentence_of
 
 # Largest image side -> patch, width, depth, heads, dropout.
 VIT_SIZES = {16: (2, 64, 3, 4, 0.1), 64: (4, 128, 6, 4, 0.0), None: (16, 384, 12, 6, 0.0)}
@@ -132,7 +131,7 @@ def load_encoder(path):
     try:
         model = keras.saving.load_model(path, compile=False)
     except (OSError, ValueError, TypeError, KeyError, zipfile.BadZipFile) as error:
-        sentence = " ".join(str(error).split()).rstrip(".")
+        sentence = sentence_of(error)
         raise UserError(f"--init-from {path} cannot be loaded ({sentence}): give a .keras file of a run.") from error
     if not isinstance(model, models.MAE):
         raise UserError(
@@ -190,10 +189,8 @@ def check_name(option, name, registry, **arguments):
 
 def labels(options):
     """Label -> (activation, feed-forward) of every run. The feed-forward layer is named if there are several."""
-    pairs = list(itertools.product(dict.fromkeys(options.activation), dict.fromkeys(options.feed_forward)))
-    if len({feed_forward for _, feed_forward in pairs}) == 1:
-        return {activation: (activation, feed_forward) for activation, feed_forward in pairs}
-    return {f"{activation}-{feed_forward}": (activation, feed_forward) for activation, feed_forward in pairs}
+    runs = sweep.combinations({"activation": (options.activation, "{}"), "feed_forward": (options.feed_forward, "{}")})
+    return {label: tuple(choice.values()) for label, choice in runs.items()}
 
 
 def build_model(options, image_set, activation, feed_forward):
@@ -207,7 +204,7 @@ def build_model(options, image_set, activation, feed_forward):
         "data_format": "channels_last",
         "name": options.model,  # the same variable paths in every run
     }
-    try:
+    with building(f"with {activation}"):
         if options.init_from is not None:
             return load_encoder(options.init_from).to_classifier(
                 common["num_classes"],
@@ -233,6 +230,3 @@ def build_model(options, image_set, activation, feed_forward):
             drop_path=options.drop_path,
             **common,
         )
-    except ValueError as error:
-        sentence = " ".join(str(error).split()).rstrip(".")
-        raise UserError(f"The model with {activation} cannot be built ({sentence}): change its options.") from error

@@ -5,7 +5,7 @@ import re
 import keras
 
 from keras_polycom import normalizations
-from support.errors import UserError
+from support.errors import UserError, building
 from support.initial import uniform
 
 EPSILON = 1e-5
@@ -69,7 +69,7 @@ def build(image_shape, classes, name, *, width, depth, stride, pool, affine, see
     """
     keras.utils.set_random_seed(seed)
     x = images = keras.Input(image_shape, name="images")
-    try:
+    with building(f"with {name}"):
         for number in range(1, depth + 1):
             x = keras.layers.Conv2D(
                 width,
@@ -88,8 +88,5 @@ def build(image_shape, classes, name, *, width, depth, stride, pool, affine, see
             )
         x = keras.layers.AveragePooling2D(pool, data_format="channels_last", name="pool")(x)
         x = keras.layers.Flatten(data_format="channels_last", name="flatten")(x)
-    except ValueError as error:
-        sentence = " ".join(str(error).split()).rstrip(".")
-        raise UserError(f"The model with {name} cannot be built ({sentence}): change its options.") from error
     logits = keras.layers.Dense(classes, name="head", **uniform(x.shape[-1]))(x)
     return keras.Model(images, logits, name="conv_net")

@@ -102,6 +102,12 @@ class ImageSet(Limits):
     mirrored: bool = True
 
 
+def facts(data_set):
+    """What has to be known of a data set, of images or of pictures, to use a model trained on it: JSON values."""
+    names = ("image_shape", "classes", "mean", "std")
+    return {name: list(getattr(data_set, name)) for name in names if hasattr(data_set, name)}
+
+
 def load(name, image_size=None, memory=1024):
     """Loads a data set.
 

@@ -1,5 +1,6 @@
 """Errors that reach the user as one sentence and an exit status, never as a traceback."""
 
+import contextlib
 import importlib
 import sys
 
@@ -20,6 +21,20 @@ class Interrupted(UserError):
     """Ctrl-C."""
 
     exit_status = 130
+
+
+def sentence_of(error):
+    """What an error says, on one line and without a full stop, to stand inside of another sentence."""
+    return " ".join(str(error).split()).rstrip(".")
+
+
+@contextlib.contextmanager
+def building(model):
+    """A `with` block that builds a model; a `ValueError` in it becomes a `UserError` about the model called `model`."""
+    try:
+        yield
+    except ValueError as error:
+        raise UserError(f"The model {model} cannot be built ({sentence_of(error)}): change its options.") from error
 
 
 def exit_status_of(main, *arguments):

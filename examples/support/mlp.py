@@ -3,7 +3,7 @@
 import keras
 
 from support import nonlinearities
-from support.errors import UserError
+from support.errors import building
 from support.initial import uniform
 
 
@@ -23,12 +23,9 @@ def build(inputs, width, depth, activation, seed):
     """
     keras.utils.set_random_seed(seed)
     x = points = keras.Input((inputs,), name="points")
-    try:
+    with building(f"with {activation}"):
         for number in range(1, depth + 1):
             x = keras.layers.Dense(width, name=f"hidden_{number}", **uniform(x.shape[-1]))(x)
             x = nonlinearities.apply(activation, x, name=f"nonlinearity_{number}")
-    except ValueError as error:
-        sentence = " ".join(str(error).split()).rstrip(".")
-        raise UserError(f"The model with {activation} cannot be built ({sentence}): change its options.") from error
     outputs = keras.layers.Dense(1, name="output", **uniform(x.shape[-1]))(x)
     return keras.Model(points, outputs, name="mlp")

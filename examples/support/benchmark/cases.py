@@ -8,7 +8,7 @@ import keras
 
 from keras_polycom import config, ops
 from support.benchmark import liger
-from support.errors import UserError
+from support.errors import UserError, sentence_of
 
 MIXED = ("gelu", "silu", "relu2")
 AUTO, FORMULA, STOCK = "auto", "formula", "stock"
@@ -170,6 +170,5 @@ def _cases(name, inputs):
 
 def cannot_take(name, inputs, error):
     """The `UserError` that stands for an op's `ValueError`."""
-    sentence = " ".join(str(error).split()).rstrip(".")
     shape = " ".join(map(str, inputs.shape))
-    return UserError(f"--op {name} cannot take --shape {shape} ({sentence}): change one of the two.")
+    return UserError(f"--op {name} cannot take --shape {shape} ({sentence_of(error)}): change one of the two.")

@@ -10,7 +10,7 @@ from support import classifiers, report, training
 from support.benchmark import stopwatch
 from support.benchmark.numbers import ms, ratio, short, spread
 from support.benchmark.op_table import print_warm
-from support.errors import UserError
+from support.errors import building
 
 HEADER = ("model", "parameters", "step ms", "quartiles", "/ first", "/ yardstick", "yardstick", "first step s")
 POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16", "float16": "mixed_float16", "float64": "float64"}
@@ -85,7 +85,7 @@ def _batch(options):
 
 def _compiled(choice, options):
     keras.utils.set_random_seed(0)
-    try:
+    with building(choice.label):
         model = models.ViT(
             image_shape=(options.image_size, options.image_size, 3),
             patch_size=options.patch_size,
@@ -99,9 +99,6 @@ def _compiled(choice, options):
             data_format="channels_last",
             dtype=POLICIES[options.dtype],
         )
-    except ValueError as error:
-        sentence = " ".join(str(error).split()).rstrip(".")
-        raise UserError(f"The model {choice.label} cannot be built ({sentence}): change its options.") from error
     model.compile(
         optimizer=training.adamw(model, learning_rate=1e-4, weight_decay=0.05),
         loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
