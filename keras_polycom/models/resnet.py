@@ -3,6 +3,7 @@
 import keras
 
 from keras_polycom import activations, normalizations
+from keras_polycom.layers.channels import on_axis
 from keras_polycom.layers.max_pooling import PaddedMaxPooling2D
 from keras_polycom.models.configured import (
     ConfiguredModel,
@@ -185,25 +186,11 @@ class _Parts:
 
     def norm(self, x, name, **overrides):
         layer = normalizations.get(self.identifiers[1], name=name, dtype=self.dtype)
-        return self._on_channels(layer, **overrides)(x)
+        return on_axis(layer, self.channel_axis, data_format=self.data_format, **overrides)(x)
 
     def activation(self, x, name):
         layer = activations.get_layer(self.identifiers[0], name=name, dtype=self.dtype)
-        return self._on_channels(layer)(x)
-
-    def _on_channels(self, layer, **overrides):
-        """The same layer with its default axis, the last, moved to the channels, and with `overrides` it knows."""
-        config = layer.get_config()
-        if config.get("axis") == -1:
-            overrides["axis"] = self.channel_axis
-        overrides["data_format"] = self.data_format
-        changes = {key: value for key, value in overrides.items() if key in config and config[key] != value}
-        if not changes:
-            return layer
-        changed = type(layer).from_config({**config, **changes})
-        if layer.weights:
-            changed.set_weights(layer.get_weights())
-        return changed
+        return on_axis(layer, self.channel_axis, data_format=self.data_format)(x)
 
 
 def _stem(x, filters, stem, parts):
