@@ -1,5 +1,6 @@
 # make demo   train on real images with GELU, PolyReLU and PolyNorm (BACKEND=jax, torch or tensorflow)
 # make test   the test suite on all three backends
+# make test-crashes   kills training scripts at many more moments than the suite does, on all three backends
 # make lint   formatting and lint
 # Each makes its own .venv; PYTHON names the interpreter it is made with.
 
@@ -12,7 +13,7 @@ INSTALL := $(BIN)/pip install --quiet --constraint .ci/constraints.txt
 # TensorFlow's notes about missing GPUs, and its oneDNN notice, are not for the reader of a table.
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
-.PHONY: demo test lint clean $(BACKENDS:%=test-%)
+.PHONY: demo test test-crashes lint clean $(BACKENDS:%=test-%) $(BACKENDS:%=test-crashes-%)
 
 ifeq ($(filter $(BACKEND),$(BACKENDS)),)
 $(error BACKEND must be one of $(BACKENDS). Received: BACKEND=$(BACKEND))
@@ -27,6 +28,11 @@ test: $(BACKENDS:%=test-%)
 $(BACKENDS:%=test-%): test-%: .venv/installed-all
 	KERAS_BACKEND=$* $(BIN)/python -m pytest --numprocesses=auto
 
+test-crashes: $(BACKENDS:%=test-crashes-%)
+
+$(BACKENDS:%=test-crashes-%): test-crashes-%: .venv/installed-all
+	KERAS_BACKEND=$* $(BIN)/python -m pytest --numprocesses=auto -m long tests/examples/test_crashes.py
+
 lint: .venv/installed-all
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -35,7 +41,7 @@ lint: .venv/installed-all
 	$(PYTHON) -m venv .venv
 
 .venv/installed-all: .venv/bin/python pyproject.toml .ci/constraints.txt
-	$(INSTALL) --editable ".[jax,tensorflow,torch,examples,dev]"
+	$(INSTALL) --editable ".[jax,tensorflow,torch,convert,export,examples,dev]"
 	touch $@
 
 .venv/installed-%: .venv/bin/python pyproject.toml .ci/constraints.txt

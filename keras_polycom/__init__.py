@@ -2,12 +2,16 @@
 
 from keras_polycom import activations as activations
 from keras_polycom import config as config
+from keras_polycom import convert as convert
+from keras_polycom import exporting as exporting
 from keras_polycom import feed_forwards as feed_forwards
 from keras_polycom import layers as layers
 from keras_polycom import models as models
 from keras_polycom import normalizations as normalizations
 from keras_polycom import ops as ops
+from keras_polycom import surgery as surgery
 from keras_polycom import theory as theory
+from keras_polycom.exporting import export_onnx as export_onnx
 from keras_polycom.layers import CPLN as CPLN
 from keras_polycom.layers import PLN as PLN
 from keras_polycom.layers import PLS as PLS
@@ -35,5 +39,7 @@ from keras_polycom.layers import PolyReLUNorm as PolyReLUNorm
 from keras_polycom.layers import PositionEmbedding as PositionEmbedding
 from keras_polycom.layers import RandomMasking as RandomMasking
 from keras_polycom.layers import SinCosPositionEmbedding as SinCosPositionEmbedding
+from keras_polycom.surgery import replace_activations as replace_activations
+from keras_polycom.surgery import replace_normalizations as replace_normalizations
 
 __version__ = "0.1.0"

@@ -1,4 +1,4 @@
-"""Every example in a docstring runs, and every public layer and op has one."""
+"""Every example in a docstring runs, and every public layer, op and conversion has one."""
 
 import doctest
 import importlib
@@ -9,7 +9,7 @@ import keras
 import pytest
 
 import keras_polycom
-from keras_polycom import layers, ops
+from keras_polycom import convert, layers, ops
 
 MODULES = ["keras_polycom"] + [
     info.name
@@ -32,7 +32,7 @@ def test_examples_run(name):
 
 PUBLIC = {
     f"{module.__name__.split('.')[-1]}.{name}": thing
-    for module in (layers, ops)
+    for module in (convert, layers, ops)
     for name, thing in vars(module).items()
     if not name.startswith("_")
     and ((inspect.isclass(thing) and issubclass(thing, keras.layers.Layer)) or inspect.isfunction(thing))
@@ -42,5 +42,5 @@ WITHOUT_EXAMPLE = set(ops.ACTIVATION_FUNCTIONS.values()) | {ops.check_index_rang
 
 
 @pytest.mark.parametrize("name", [name for name, thing in PUBLIC.items() if thing not in WITHOUT_EXAMPLE])
-def test_public_layers_and_ops_show_an_example(name):
+def test_public_layers_and_functions_show_an_example(name):
     assert ">>>" in (PUBLIC[name].__doc__ or ""), f"{name} has no example"

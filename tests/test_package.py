@@ -69,9 +69,9 @@ def test_layers_are_exported_from_the_package_too():
     assert all(getattr(keras_polycom, name) is thing for name, thing in LAYERS.items())
 
 
-@pytest.mark.parametrize("package_file", ["__init__.py", "layers/__init__.py", "ops/__init__.py", "models/__init__.py"])
-def test_init_files_list_names_and_do_nothing_else(package_file):
-    for node in ast.parse((PACKAGE / package_file).read_text()).body:
+@pytest.mark.parametrize("folder", ["", "convert", "layers", "models", "ops", "surgery"])
+def test_init_files_list_names_and_do_nothing_else(folder):
+    for node in ast.parse((PACKAGE / folder / "__init__.py").read_text()).body:
         docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
         version = isinstance(node, ast.Assign) and node.targets[0].id in ("__version__", "__all__")
         assert docstring or version or isinstance(node, ast.ImportFrom), ast.unparse(node)

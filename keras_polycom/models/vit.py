@@ -26,6 +26,7 @@ VARIANTS = {
     "large/16": (16, 24, 1024, 16),
     "huge/14": (14, 32, 1280, 16),
 }
+MEANS = ("mean", "mean_before_norm")
 
 
 @keras.saving.register_keras_serializable(package="keras_polycom")
@@ -64,8 +65,9 @@ class ViT(ConfiguredModel):
         attention_dropout: float in [0, 1), on the attention weights. Defaults to `0.0`.
         drop_path: float in [0, 1). Stochastic depth rate of the last block; the rates grow linearly from 0 in the
             first. Defaults to `0.0`.
-        pooling: `"token"` for the class token, `"mean"` for the mean of the patches, both after the final norm; `None`,
-            only without a head, for all tokens. Defaults to `"token"`.
+        pooling: `"token"` for the class token, `"mean"` for the mean of the patches, both after the final norm;
+            `"mean_before_norm"` for the final norm of that mean, as MAE's fine-tuning and timm's `fc_norm` have it;
+            `None`, only without a head, for all tokens. Defaults to `"token"`.
         class_token: bool or `None`. Whether there is a class token; `None` for yes unless `pooling="mean"`. Defaults to
             `None`.
         qkv_bias: bool. Whether the attention's projections have biases. Defaults to `True`.
@@ -128,7 +130,7 @@ class ViT(ConfiguredModel):
         patch_size, grid = patch_grid(image_shape, patch_size, data_format)
         check_sizes(num_layers=num_layers, hidden_dim=hidden_dim, num_heads=num_heads)
         check_rates(dropout=dropout, attention_dropout=attention_dropout, drop_path=drop_path)
-        check_one_of("pooling", pooling, ("token", "mean", None))
+        check_one_of("pooling", pooling, ("token", *MEANS, None))
         class_token = pooling != "mean" if class_token is None else bool(class_token)
         if pooling == "token" and not class_token:
             raise ValueError("pooling='token' needs a class token. Received: class_token=False; use pooling='mean'.")
@@ -162,8 +164,11 @@ class ViT(ConfiguredModel):
             qkv_bias=qkv_bias,
             dtype=dtype,
         )
-        x = normalizations.get(normalization, name="final_norm", dtype=dtype)(x)
-        x = pooled(x, pooling, class_token, dtype)
+        final_norm = normalizations.get(normalization, name="final_norm", dtype=dtype)
+        if pooling == "mean_before_norm":
+            x = final_norm(pooled(x, pooling, class_token, dtype))
+        else:
+            x = pooled(final_norm(x), pooling, class_token, dtype)
         if num_classes:
             x = keras.layers.Dense(
                 num_classes,
@@ -253,7 +258,7 @@ def patch_tokens(images, patch_size, grid, width, data_format, dtype):
 
 def pooled(x, pooling, class_token, dtype):
     """One vector per image from its tokens, or all tokens for `pooling=None`."""
-    if pooling == "mean":
+    if pooling in MEANS:
         x = keras.layers.Cropping1D((1, 0), dtype=dtype, name="patches_only")(x) if class_token else x
         return keras.layers.GlobalAveragePooling1D(dtype=dtype, name="pooled")(x)
     if pooling == "token":

@@ -87,6 +87,12 @@ def test_pooling():
         model = vit(num_classes=None, pooling=pooling, class_token=True)
         model.set_weights(tokens.get_weights())
         assert_close(predict(model, x), expected, 1e-5, pooling)
+    before = vit(num_classes=None, pooling="mean_before_norm")
+    assert before.class_token
+    before.set_weights(tokens.get_weights())
+    unnormalized = keras.Model(tokens.input, tokens.get_layer("final_norm").input)
+    mean = predict(unnormalized, x)[:, 1:].mean(1)
+    assert_close(predict(before, x), predict(tokens.get_layer("final_norm"), mean), 1e-5, "mean_before_norm")
     without = vit(num_classes=None, pooling="mean")
     assert not without.class_token
     assert without.get_layer("position_embedding").table.shape == (1, PATCHES, WIDTH)

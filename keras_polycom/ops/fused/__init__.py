@@ -12,6 +12,7 @@ import importlib.util
 import keras
 
 from keras_polycom import config
+from keras_polycom.ops.exporting import is_exporting
 
 
 def _load_backend_module():
@@ -33,6 +34,8 @@ def _refusal(module, name, args, kwargs):
         return f"the {keras.backend.backend()} backend has no faster version of it"
     if any(keras.utils.is_keras_tensor(arg) for arg in args):
         return "its inputs are symbolic"
+    if is_exporting():
+        return "the model is being exported"
     return getattr(module, f"{name}_refuses")(*args, **kwargs)
 
 
