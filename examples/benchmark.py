@@ -191,7 +191,7 @@ def benchmark(options):
     try:
         rows, table, remarks = (benchmark_steps if options.steps else benchmark_ops)(options, runner)
     except KeyboardInterrupt as error:
-        raise Interrupted("interrupted; nothing was measured to its end, and nothing is written.") from error
+        raise Interrupted("; nothing was measured to its end, and nothing is written.", error) from error
     print(f"\n{table}")
     if remarks:
         print("\n" + "\n".join(textwrap.fill(remark, 120, subsequent_indent="  ") for remark in remarks))

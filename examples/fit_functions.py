@@ -12,13 +12,12 @@ The setting is that of Ni et al., arXiv 2505.13142, table I. How many modes and 
 """
 
 import statistics
-import sys
 
 from support import startup  # noqa: F401  isort: skip  (chooses the backend, so it comes before Keras)
 
 import keras
 from support import batches, cli, comparison, experiment, mlp, nonlinearities, points, report, sweep, training
-from support.errors import UserError, exit_status_of
+from support.errors import UserError, exit_status_of, run_as_script
 from support.progress import short
 
 EPILOG = """\
@@ -35,12 +34,14 @@ what is written to DIR:
   curves.png    training and validation loss against the epoch, a line per run
   NAME.keras    the trained model, for keras.saving.load_model after import keras_polycom; from x to f(x),
                 standardised
-  checkpoints/  the state after the last epoch of a run that is not finished
+  checkpoints/  the state after the last epoch of a run that is not finished, and after the one before
+  tensorboard/  with --tensorboard: what is in history.csv, for tensorboard --logdir DIR/tensorboard
 
-The same command goes on where it was stopped, finished runs are kept; other settings need another DIR or --overwrite.
+The same command goes on where it was stopped or killed, finished runs are kept, and the results are those of a run that
+was not stopped. Other settings, data or backends need another DIR or --overwrite.
 
-exit status: 0 all runs finished; 2 something in the command is wrong; 3 a loss became NaN or infinite; 130 interrupted
-with Ctrl-C. Results up to then are kept.
+exit status: 0 all runs finished; 2 something in the command is wrong, or DIR cannot be written; 3 a loss became NaN
+or infinite; 130 interrupted with Ctrl-C; 143 by SIGTERM. Results up to the last epoch are kept.
 """
 ACTIVATIONS = ("pln[4]", "pln[8]", "relu", "silu", "ln")
 
@@ -304,4 +305,4 @@ def main(arguments=None):
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_as_script(main)

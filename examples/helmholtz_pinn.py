@@ -11,13 +11,11 @@ second derivative. All in float32, every step sees all points.
 The setting is that of Ni et al., arXiv 2505.13142, table II, which does not give the wave number k.
 """
 
-import sys
-
 from support import startup  # noqa: F401  isort: skip  (chooses the backend, so it comes before Keras)
 
 import keras
 from support import cli, comparison, experiment, mlp, nonlinearities, pde, report, sweep
-from support.errors import UserError, exit_status_of
+from support.errors import UserError, exit_status_of, run_as_script
 from support.pde import helmholtz
 from support.progress import short
 
@@ -30,12 +28,14 @@ what is written to DIR:
   history.csv   one row per run and epoch, from the first epoch on
   curves.png    relative L2 error and loss against the iteration, a line per run
   NAME.keras    the trained network, for keras.saving.load_model after import keras_polycom; from x to u(x)
-  checkpoints/  the state after the last epoch of a run that is not finished
+  checkpoints/  the state after the last epoch of a run that is not finished, and after the one before
+  tensorboard/  with --tensorboard: what is in history.csv, for tensorboard --logdir DIR/tensorboard
 
-The same command goes on where it was stopped, finished runs are kept; other settings need another DIR or --overwrite.
+The same command goes on where it was stopped or killed, finished runs are kept, and the results are those of a run that
+was not stopped. Other settings, data or backends need another DIR or --overwrite.
 
-exit status: 0 all runs finished; 2 something in the command is wrong; 3 a loss became NaN or infinite; 130 interrupted
-with Ctrl-C. Results up to then are kept.
+exit status: 0 all runs finished; 2 something in the command is wrong, or DIR cannot be written; 3 a loss became NaN
+or infinite; 130 interrupted with Ctrl-C; 143 by SIGTERM. Results up to the last epoch are kept.
 """
 
 
@@ -223,4 +223,4 @@ def main(arguments=None):
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_as_script(main)

@@ -11,15 +11,24 @@ The recipe is that of He et al., arXiv 2111.06377, appendix A.1, with the betas 
 replace the SwiGLU of a ViT by the quadratic mixture of activations (swiglu, qd_moa).
 """
 
-import sys
-
 from support import startup  # noqa: F401  isort: skip  (chooses the backend, so it comes before Keras)
 
 import keras
-from support import autoencoders, cli, comparison, data, experiment, picture_batches, pictures, report, training
+from support import (
+    autoencoders,
+    cli,
+    comparison,
+    data,
+    distribute,
+    experiment,
+    picture_batches,
+    pictures,
+    report,
+    training,
+)
 from support import reconstructions as pictured
 from support.batches import even_batch_size
-from support.errors import exit_status_of
+from support.errors import exit_status_of, run_as_script
 
 # Data set -> epochs, batch size.
 RECIPES = {"photos": (50, 32), "digits": (50, 64)}
@@ -48,12 +57,14 @@ what is written to DIR:
   NAME.keras           the trained model, for keras.saving.load_model after import keras_polycom; its input is
                        (pixel from 0 to 255 - mean) / std with the numbers under "data" in results.json;
                        train_classifier.py --init-from NAME.keras continues from its encoder
-  checkpoints/         the state after the last epoch of a run that is not finished
+  checkpoints/         the state after the last epoch of a run that is not finished, and after the one before
+  tensorboard/         with --tensorboard: what is in history.csv, for tensorboard --logdir DIR/tensorboard
 
-The same command goes on where it was stopped, finished runs are kept; other settings need another DIR or --overwrite.
+The same command goes on where it was stopped or killed, finished runs are kept, and the results are those of a run that
+was not stopped. Other settings, data or backends need another DIR or --overwrite.
 
-exit status: 0 all runs finished; 2 something in the command or the data is wrong; 3 a loss became NaN or infinite;
-130 interrupted with Ctrl-C. Results up to then are kept.
+exit status: 0 all runs finished; 2 something in the command or the data is wrong, or DIR cannot be written; 3 a loss
+became NaN or infinite; 130 interrupted with Ctrl-C; 143 by SIGTERM. Results up to the last epoch are kept.
 """
 
 
@@ -77,6 +88,7 @@ def make_parser():
         metavar="X",
         help="AdamW's second beta; 0.95 in the paper on masked autoencoders (default: %(default)s)",
     )
+    distribute.add_option(group)
     cli.add_output_options(parser, "runs/<dataset>-mae")
     return parser
 
@@ -116,19 +128,20 @@ def add_data_options(parser):
     )
 
 
-def complete(options, picture_set):
+def complete(options, picture_set, devices):
     """Fills in the defaults that depend on the data, and checks what belongs together."""
     epochs, batch_size = RECIPES.get(options.dataset, OTHER_RECIPE)
     cli.default(options, epochs=epochs, batch_size=batch_size)
     cli.default(options, warmup=options.epochs / 20)  # 40 of 800 in the paper
     autoencoders.complete(options, picture_set.image_shape)
     picture_set.check_batch_size(options.batch_size)
+    devices.check_batch_size(options.batch_size)
 
 
 class Pretraining(comparison.Comparison):
     """One masked autoencoder for each combination of feed-forward layer, activation and learning rate."""
 
-    def __init__(self, options, picture_set, folder):
+    def __init__(self, options, picture_set, folder, devices):
         self.choices = autoencoders.labels(options)
         self.image_shape = picture_set.image_shape
         train = picture_batches.RandomCrops(
@@ -137,7 +150,7 @@ class Pretraining(comparison.Comparison):
         patches = (self.image_shape[0] // options.patch_size) * (self.image_shape[1] // options.patch_size)
         size = even_batch_size(len(picture_set.validation), options.batch_size)
         validation = picture_batches.CentreCrops(picture_set, size, patches)
-        super().__init__(options, folder, self.choices, train, validation)
+        super().__init__(options, folder, self.choices, train, validation, devices)
 
     def build(self, label):
         feed_forward, activation, _ = self.choices[label]
@@ -228,14 +241,15 @@ def print_table(folder, runs):
     print(f"\n{report.table(header, rows)}\n\nWritten to {folder}. The loss is that of the hidden patches.")
 
 
-def pretrain_mae(options):
+def pretrain_mae(options, devices):
     autoencoders.check_names(options)
     picture_set = pictures.load(options.dataset, options.image_size, options.memory)
     if options.train_limit is not None:
         picture_set = picture_set.limited(options.train_limit)
-    complete(options, picture_set)
+    complete(options, picture_set, devices)
     facts = {
         **report.environment(),
+        "devices": devices.names,
         "data": {
             "train_images": len(picture_set.train),
             "validation_images": len(picture_set.validation),
@@ -243,25 +257,26 @@ def pretrain_mae(options):
         },
     }
     output = options.output or f"runs/{experiment.short_name(options.dataset)}-mae"
-    folder = experiment.Experiment(output, comparison.settings_of(options), facts, options.overwrite)
+    folder = distribute.experiment(devices, output, comparison.settings_of(options), facts, options.overwrite)
     print(
         f"masked autoencoders on {options.dataset}: {len(picture_set.train):,} training and "
         f"{len(picture_set.validation):,} validation pictures, seen as {'x'.join(map(str, picture_set.image_shape))}; "
         f"{keras.backend.backend()}, {options.mixed_precision}."
     )
     with comparison.dtype_policy(options.mixed_precision):
-        pretraining = Pretraining(options, picture_set, folder)
+        pretraining = Pretraining(options, picture_set, folder, devices)
         pretraining.run()
-        runs = {label: folder.runs[label] for label in pretraining.labels}
-        draw(folder, options, runs, pretraining.test_batches, picture_set)
-    print_table(folder.folder, runs)
+        if devices.leads:
+            runs = {label: folder.runs[label] for label in pretraining.labels}
+            draw(folder, options, runs, pretraining.test_batches, picture_set)
+            print_table(folder.folder, runs)
 
 
 def main(arguments=None):
     """Returns the exit status: see `--help`."""
     options = make_parser().parse_args(arguments)
-    return exit_status_of(pretrain_mae, options)
+    return exit_status_of(distribute.run, pretrain_mae, options)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_as_script(main)

@@ -8,13 +8,23 @@
 All runs have the same seed, the same initial weights except the activations' own, and the same batches.
 """
 
-import sys
-
 from support import startup  # noqa: F401  isort: skip  (chooses the backend, so it comes before Keras)
 
 import keras
-from support import augment, batches, classifiers, cli, comparison, curves, data, experiment, report, training
-from support.errors import exit_status_of
+from support import (
+    augment,
+    batches,
+    classifiers,
+    cli,
+    comparison,
+    curves,
+    data,
+    distribute,
+    experiment,
+    report,
+    training,
+)
+from support.errors import exit_status_of, run_as_script
 
 from keras_polycom import activations
 
@@ -40,12 +50,14 @@ what is written to DIR:
   activations.png    the learned curve of every activation layer beside the initial one
   NAME.keras         the trained model after the last epoch, for keras.saving.load_model after import keras_polycom;
                      its input is (pixel from 0 to 255 - mean) / std with the numbers under "data" in results.json
-  checkpoints/       the state after the last epoch of a run that is not finished
+  checkpoints/       the state after the last epoch of a run that is not finished, and after the one before
+  tensorboard/       with --tensorboard: what is in history.csv, for tensorboard --logdir DIR/tensorboard
 
-The same command goes on where it was stopped, finished runs are kept; other settings need another DIR or --overwrite.
+The same command goes on where it was stopped or killed, finished runs are kept, and the results are those of a run that
+was not stopped. Other settings, data or backends need another DIR or --overwrite.
 
-exit status: 0 all runs finished; 2 something in the command or the data is wrong; 3 a loss became NaN or infinite;
-130 interrupted with Ctrl-C. Results up to then are kept.
+exit status: 0 all runs finished; 2 something in the command or the data is wrong, or DIR cannot be written; 3 a loss
+became NaN or infinite; 130 interrupted with Ctrl-C; 143 by SIGTERM. Results up to the last epoch are kept.
 """
 
 
@@ -61,11 +73,12 @@ def make_parser():
         metavar="X",
         help="share of each label given to all classes alike (default: %(default)s)",
     )
+    distribute.add_option(group)
     cli.add_output_options(parser, "runs/<dataset>-<model>")
     return parser
 
 
-def complete(options, image_set):
+def complete(options, image_set, devices):
     """Fills in the defaults that depend on the data and the model, and checks what belongs together."""
     epochs, batch_size, learning_rate, level = RECIPES.get(options.dataset, OTHER_RECIPE)
     cli.default(options, epochs=epochs, batch_size=batch_size, learning_rate=learning_rate, augment=level)
@@ -74,6 +87,8 @@ def complete(options, image_set):
         cli.default(options, augment_with=augment.default_source(options.augment))
     classifiers.complete(options, image_set.image_shape)
     image_set.check_batch_size(options.batch_size)
+    devices.check_batch_size(options.batch_size)
+    devices.check_model(options.model, options.model == "vit")
 
 
 def compile_model(model, options, steps_per_epoch):
@@ -103,10 +118,10 @@ def make_batches(options, image_set):
 class Classification(comparison.Comparison):
     """One classifier for each pair of activation and feed-forward layer."""
 
-    def __init__(self, options, image_set, folder):
+    def __init__(self, options, image_set, folder, devices):
         self.image_set = image_set
         self.choices = classifiers.labels(options)
-        super().__init__(options, folder, self.choices, *make_batches(options, image_set))
+        super().__init__(options, folder, self.choices, *make_batches(options, image_set), devices=devices)
 
     def build(self, label):
         return classifiers.build_model(self.options, self.image_set, *self.choices[label])
@@ -184,15 +199,16 @@ def introduction(options, image_set):
     )
 
 
-def train_classifier(options):
+def train_classifier(options, devices):
     classifiers.take_encoder(options)
     classifiers.check_names(options)
     image_set = data.load(options.dataset, options.image_size, options.memory)
     if options.train_limit is not None:
         image_set = image_set.limited(options.train_limit)
-    complete(options, image_set)
+    complete(options, image_set, devices)
     facts = {
         **report.environment(),
+        "devices": devices.names,
         "data": {
             "train_images": len(image_set.train),
             "test_images": len(image_set.test),
@@ -200,19 +216,20 @@ def train_classifier(options):
         },
     }
     output = options.output or f"runs/{experiment.short_name(options.dataset)}-{options.model}"
-    folder = experiment.Experiment(output, comparison.settings_of(options), facts, options.overwrite)
+    folder = distribute.experiment(devices, output, comparison.settings_of(options), facts, options.overwrite)
     print(introduction(options, image_set))
     with comparison.dtype_policy(options.mixed_precision):
-        Classification(options, image_set, folder).run()
-    draw(folder.folder, options, folder.runs)
-    print_table(folder.folder, folder.runs)
+        Classification(options, image_set, folder, devices).run()
+    if devices.leads:
+        draw(folder.folder, options, folder.runs)
+        print_table(folder.folder, folder.runs)
 
 
 def main(arguments=None):
     """Returns the exit status: see `--help`."""
     options = make_parser().parse_args(arguments)
-    return exit_status_of(train_classifier, options)
+    return exit_status_of(distribute.run, train_classifier, options)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_as_script(main)

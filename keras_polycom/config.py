@@ -2,7 +2,7 @@
 
 The formulas in `keras_polycom.ops` are the specification. Some of them also have a faster version per backend with a
 hand-written derivative; both give the same numbers. Turn the faster versions off to use forward-mode differentiation
-first (`jax.jvp`, `torch.func.jvp`), to export to a format that cannot carry them, or to rule them out while debugging.
+first (`jax.jvp`, `torch.func.jvp`), or to rule them out while debugging. Exports to ONNX take the formulas anyway.
 """
 
 import contextlib

@@ -5,6 +5,8 @@ import os
 
 BACKEND = os.environ.setdefault("KERAS_BACKEND", "jax")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+if BACKEND == "jax":  # a CPU that looks like four devices, for the tests of several; all else uses the first
+    os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=4")
 
 backend_module = importlib.import_module(BACKEND)  # first of all, and an error here fails the whole run
 
@@ -18,6 +20,10 @@ elif BACKEND == "torch":
         os.environ.setdefault("TRITON_INTERPRET", "1")  # read when Keras loads Triton: kernels on CPU tensors
 else:
     backend_module.config.experimental.enable_tensor_float_32_execution(False)
+    backend_module.config.set_logical_device_configuration(
+        backend_module.config.list_physical_devices("CPU")[0],
+        [backend_module.config.LogicalDeviceConfiguration()] * 2,  # for the tests of several; all else uses the first
+    )
 
 import keras  # noqa: E402
 import pytest  # noqa: E402

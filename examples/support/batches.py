@@ -53,20 +53,43 @@ class ImageBatches(keras.utils.PyDataset):
         return count // self.batch_size if self.training else -(-count // self.batch_size)
 
     def __getitem__(self, index):
+        return self.load(self._rows(index), (index,))
+
+    def shared(self, index, part, parts):
+        """One of the equal parts of a batch.
+
+        Its images are those of the whole batch if they are in memory or not augmented. Otherwise only those of the part
+        are read, and augmented on their own.
+        """
+        rows = self._rows(index)
+        own = np.split(rows, parts)[part]
+        if self.augment is None:
+            return self.load(own)
+        if not self.images.in_memory:
+            return self.load(own, (index, part))
+        return tuple(np.split(array, parts)[part] for array in self.load(rows, (index,)))
+
+    def load(self, rows, numbers=()):
+        """The images with the numbers `rows`, as a model takes them; augmentation follows from (seed, epoch, *numbers).
+
+        An error is kept as `error`.
+        """
         try:
-            return self._batch(index)
+            return self._load(rows, numbers)
         except Exception as error:
             self.error = error
             raise
 
-    def _batch(self, index):
-        rows = self._order[index * self.batch_size : (index + 1) * self.batch_size]
+    def _rows(self, index):
+        return self._order[index * self.batch_size : (index + 1) * self.batch_size]
+
+    def _load(self, rows, numbers):
         pixels = self.images.load(rows)
         targets = None
         if self.num_classes is not None:
             targets = np.eye(self.num_classes, dtype="float32")[self.images.labels[rows]]
         if self.augment is not None:
-            pixels, targets = self.augment(pixels, targets, (self.seed, self.epoch, index))
+            pixels, targets = self.augment(pixels, targets, (self.seed, self.epoch, *numbers))
         pixels = (pixels - self.mean) / self.std
         return (pixels,) if targets is None else (pixels, targets)
 

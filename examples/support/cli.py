@@ -162,6 +162,12 @@ def add_output_options(parser, default):
         action="store_true",
         help="start afresh, deleting what an earlier run left in DIR (default: go on where it stopped)",
     )
+    group.add_argument(
+        "--tensorboard",
+        action="store_true",
+        help="write what is in history.csv for TensorBoard too, to DIR/tensorboard/NAME, one file per run; needs the "
+        "package tensorboard, on every backend without TensorFlow (default: history.csv alone)",
+    )
     return group
 
 

@@ -6,7 +6,8 @@ import json
 
 import keras
 
-from support import curves, report, training
+from support import curves, report, tensorboard, training
+from support.distribute.devices import ONE
 from support.errors import Interrupted, NonFiniteLoss
 from support.files import whole_file
 from support.progress import Progress
@@ -19,25 +20,31 @@ class Comparison:
     where it is not the same for all runs, the rest: `seed`, `batches`, `evaluate`, `network`.
 
     Args:
-        options: namespace with `seed`, `epochs` and perhaps `ema`.
+        options: namespace with `seed`, `epochs`, `tensorboard` and perhaps `ema`.
         experiment: `experiment.Experiment`.
         labels: sequence of strings, the names of the runs.
         train, test: `batches.ImageBatches`.
+        devices: `distribute.Devices`. Of several processes only the leading one writes.
     """
 
     weight_decay = True  # whether the optimizers decay weights
     remedy = training.REMEDY
 
-    def __init__(self, options, experiment, labels, train=None, test=None):
+    def __init__(self, options, experiment, labels, train=None, test=None, devices=ONE):
         self.options = options
+        self.devices = devices
         self.experiment = experiment
         self.labels = list(labels)
         self.train_batches = train
         self.test_batches = test
         self.progress = Progress()
+        self.boards = {}  # label -> what TensorBoard shows of it
+        if options.tensorboard:
+            tensorboard.check_installed()
         self.starts = {}  # seed -> label and weights of the first run with it
         for label in self.labels:  # all are tried before any trains
-            model = self.build(label)
+            with devices.scope():
+                model = self.build(label)
             if self.seed(label) not in self.starts:
                 self.starts[self.seed(label)] = label, training.weights_by_path(model)
 
@@ -67,7 +74,9 @@ class Comparison:
 
     def evaluate(self, label, model):
         """Returns a dict of numbers that are kept of an epoch besides what `fit` reports."""
-        return {f"val_{name}": value for name, value in training.evaluate(model, self.test_batches).items()}
+        return {
+            f"val_{name}": value for name, value in training.evaluate(model, self.test_batches, self.devices).items()
+        }
 
     def network(self, model):
         """The part of the model that is saved."""
@@ -75,10 +84,13 @@ class Comparison:
 
     def run(self):
         for label in self.labels:
-            if self.experiment.is_finished(label):
+            if self.devices.lead(self.experiment.is_finished, label):
                 print(f"{label}: finished before, kept.")
-                continue
-            self._run(label)
+                self.experiment.remove_checkpoint(label)
+                self._open_logs(label)
+            else:
+                with self.devices.scope():
+                    self._run(label)
 
     def _run(self, label):
         model = self.build(label)
@@ -92,9 +104,11 @@ class Comparison:
             functools.partial(self.evaluate, label, model),
             self.seed(label),
             self.experiment.checkpoint_path(label),
+            self.experiment.identity(),
             self.progress,
             averaged=getattr(self.options, "ema", None) is not None,
             remedy=self.remedy,
+            devices=self.devices,
         )
         if run.resumed_at:
             print(f"{label}: goes on after epoch {run.resumed_at} of {self.options.epochs}.")
@@ -105,17 +119,20 @@ class Comparison:
             "status": "running",
             "history": run.history,
         }
+        self._open_logs(label)
         try:
-            run.train(self.options.epochs, self._write_history)
+            run.train(self.options.epochs, functools.partial(self.keep, label))
             self._finish(label, model)
         except NonFiniteLoss as error:
             self._stop(label, f"stopped: {error}")
             raise
         except KeyboardInterrupt as error:
             self._stop(label, "interrupted")
+            epoch = min(len(run.history) + 1, self.options.epochs)
             raise Interrupted(
-                f"interrupted in epoch {len(run.history) + 1} of {label}; what was finished is in "
-                f"{self.experiment.folder}, and the same command goes on from there."
+                f" in epoch {epoch} of {label}; what was finished is in {self.experiment.folder}, and the same command "
+                "goes on from there.",
+                error,
             ) from error
 
     def _share_start(self, label, model):
@@ -136,7 +153,24 @@ class Comparison:
             "not_decayed": {"variables": len(others), "parameters": training.count(others)},
         }
 
+    def _open_logs(self, label):
+        """Brings the logs to the state of the run's history, from which they may differ after a crash."""
+        if not self.devices.leads:
+            return
+        if self.options.tensorboard:
+            history = self.experiment.runs[label]["history"]
+            self.boards[label] = tensorboard.Board(self.experiment.board_folder(label), history)
+        self._write_history()
+
+    def keep(self, label, row):
+        """Writes the last row of a run's history, whose checkpoint is written, to the logs."""
+        if label in self.boards:
+            self.boards[label].add(row)
+        self._write_history()
+
     def _write_history(self):
+        if not self.devices.leads:
+            return
         report.write_history(self.experiment.folder / "history.csv", self.experiment.histories())
 
     def _stop(self, label, status):
@@ -144,18 +178,19 @@ class Comparison:
         self.experiment.write()
 
     def _finish(self, label, model):
+        if not self.devices.leads:
+            return
         with whole_file(self.experiment.model_path(label)) as temporary:
             self.network(model).save(temporary)
         record = self.experiment.runs[label]
         record.update(self.result(label, model, record["history"]), status="finished")
         self.experiment.write()
-        self._write_history()
         self.experiment.remove_checkpoint(label)
 
 
 def settings_of(options):
     """The options that decide the results, as JSON values."""
-    unsaved = ("output", "overwrite", "memory")
+    unsaved = ("output", "overwrite", "memory", "tensorboard")
     settings = {name: value for name, value in vars(options).items() if name not in unsaved}
     return json.loads(json.dumps({**settings, "backend": keras.backend.backend()}))
 

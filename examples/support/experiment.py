@@ -4,11 +4,14 @@ import contextlib
 import pathlib
 import shutil
 
+from support import checkpoint
 from support.errors import UserError
-from support.files import read_json, write_json
+from support.files import clear_partial, read_json, write_json
+from support.settings import refuse_others
 
 RESULTS = "results.json"
 CHECKPOINTS = "checkpoints"
+BOARDS = "tensorboard"
 PRODUCTS = ("history.csv", "curves.png", "activations.png", "reconstructions.png")
 
 
@@ -18,11 +21,12 @@ class Experiment:
     Args:
         folder: path.
         settings: dict of JSON values. A folder with results of other settings is refused.
-        facts: dict of JSON values, written beside the settings: versions, device, data.
+        facts: dict of JSON values, written beside the settings: versions, device, data. A folder with results of other
+            data of the same name is refused too.
         overwrite: bool. Whether to delete what is in the folder from before.
 
     Raises:
-        UserError: the folder cannot be written, or holds results of other settings.
+        UserError: the folder cannot be written, holds results of other settings, or its results cannot be read.
     """
 
     def __init__(self, folder, settings, facts, overwrite=False):
@@ -34,15 +38,24 @@ class Experiment:
             self._clear()
         former = read_json(self.folder / RESULTS)
         if former is not None:
-            self._check_same(former.get("settings", {}))
+            refuse_others(str(self.folder), _identity(former.get("settings", {}), former), self.identity())
             self.runs = former.get("runs", {})
+        for part in (self.folder, self.folder / CHECKPOINTS):
+            clear_partial(part)
         self.write()
+
+    def identity(self):
+        """What must be the same for a run to go on: the settings, and what is known of the data."""
+        return _identity(self.settings, self.facts)
 
     def write(self):
         write_json(self.folder / RESULTS, {"settings": self.settings, **self.facts, "runs": self.runs})
 
     def checkpoint_path(self, label):
         return self.folder / CHECKPOINTS / f"{file_name(label)}.npz"
+
+    def board_folder(self, label):
+        return self.folder / BOARDS / file_name(label)
 
     def model_path(self, label):
         return self.folder / f"{file_name(label)}.keras"
@@ -51,25 +64,14 @@ class Experiment:
         return self.runs.get(label, {}).get("status") == "finished" and self.model_path(label).exists()
 
     def remove_checkpoint(self, label):
-        """Removes the checkpoint of a finished run, and the folder with the last one."""
+        """Removes the checkpoints of a finished run, and the folder with the last ones."""
         path = self.checkpoint_path(label)
-        path.unlink(missing_ok=True)
+        checkpoint.remove(path)
         with contextlib.suppress(OSError):  # other checkpoints are in it
             path.parent.rmdir()
 
     def histories(self):
         return {label: run["history"] for label, run in self.runs.items()}
-
-    def _check_same(self, former):
-        names = sorted({*former, *self.settings})
-        differing = [name for name in names if former.get(name) != self.settings.get(name)]
-        if differing:
-            values = ", ".join(
-                f"{name} was {former.get(name)!r} and is {self.settings.get(name)!r}" for name in differing
-            )
-            raise UserError(
-                f"{self.folder} holds results of other settings ({values}): choose another --output, or --overwrite."
-            )
 
     def _clear(self):
         former = {}
@@ -78,10 +80,22 @@ class Experiment:
         try:
             for name in (RESULTS, *PRODUCTS, *(f"{file_name(label)}.keras" for label in former)):
                 (self.folder / name).unlink(missing_ok=True)
-            if (self.folder / CHECKPOINTS).exists():
-                shutil.rmtree(self.folder / CHECKPOINTS)
+            for name in (CHECKPOINTS, BOARDS):
+                if (self.folder / name).exists():
+                    shutil.rmtree(self.folder / name)
         except OSError as error:
             raise UserError(f"{self.folder} cannot be cleared ({error.strerror}): choose another --output.") from error
+
+
+def _identity(settings, facts):
+    return {**settings, **{name: _rounded(value) for name, value in facts.get("data", {}).items()}}
+
+
+def _rounded(value):
+    """Means and deviations of pixels as far as they are the same on every machine."""
+    if isinstance(value, list):
+        return [_rounded(part) for part in value]
+    return round(value, 3) if isinstance(value, float) else value
 
 
 def short_name(dataset):

@@ -25,8 +25,7 @@ class RandomCrops(ImageBatches):
         self.size = pictures.image_shape[:2]
         self.mirror = mirror
 
-    def _batch(self, index):
-        rows = self._order[index * self.batch_size : (index + 1) * self.batch_size]
+    def _load(self, rows, numbers):
         return ((np.stack([self._crop(int(row)) for row in rows]) - self.mean) / self.std,)
 
     def _crop(self, row):
@@ -50,8 +49,8 @@ class CentreCrops(ImageBatches):
         self.pixels = np.stack(crop)
         self.noise = np.random.default_rng(NOISE_SEED).random((len(crop), patches), dtype="float32")
 
-    def _batch(self, index):
-        return (self.part(slice(index * self.batch_size, (index + 1) * self.batch_size)),)
+    def _load(self, rows, numbers):
+        return (self.part(rows),)
 
     def part(self, rows):
         """The pictures with the numbers `rows`, as a model takes them."""

@@ -77,6 +77,5 @@ class PointBatches(ImageBatches):
     def __init__(self, samples, batch_size, seed=0, training=False):
         super().__init__(samples, batch_size, 0.0, 1.0, num_classes=None, seed=seed, training=training)
 
-    def _batch(self, index):
-        rows = self._order[index * self.batch_size : (index + 1) * self.batch_size]
+    def _load(self, rows, numbers):
         return self.images.points[rows], self.images.values[rows]

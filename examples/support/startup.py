@@ -32,5 +32,14 @@ def _leave(sentence):
     sys.exit(2)
 
 
+def _show(kind, error, traceback):
+    """One sentence for a Ctrl-C while modules are imported, which takes seconds; all else as ever."""
+    if issubclass(kind, KeyboardInterrupt):
+        print("error: interrupted before anything began.", file=sys.stderr)
+    else:
+        sys.__excepthook__(kind, error, traceback)
+
+
+sys.excepthook = _show
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # TensorFlow's start-up notices, which drown the script's own lines
 choose_backend()

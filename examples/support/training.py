@@ -1,5 +1,6 @@
 """The training loop: what decays, the learning rate, the seeds, and epochs that resume exactly."""
 
+import functools
 import math
 import statistics
 import time
@@ -8,7 +9,9 @@ import keras
 import numpy as np
 
 from support import checkpoint
+from support.distribute.devices import ONE
 from support.errors import NonFiniteLoss, UserError
+from support.learning_rate import LearningRate
 
 # The attributes under which layers keep matrices: of Dense, EinsumDense, convolutions, recurrent cells, and the gates
 # of the mixtures. All else (biases, gains, coefficients, slopes, class token, position table) is not decayed.
@@ -109,17 +112,28 @@ def _array(variable):
     return np.array(keras.ops.convert_to_numpy(variable))  # a copy: on torch the variable's own memory comes back
 
 
-def set_seed_states(model, seed, epoch):
-    """Makes dropout and its like follow from (seed, epoch), so that a resumed run draws what it would have drawn."""
+def set_seed_states(model, seed, epoch, devices=ONE):
+    """Makes dropout and its like follow from (seed, epoch), so that a resumed run draws what it would have drawn.
+
+    For every part of a batch that is computed on its own other numbers are drawn.
+    """
     if keras.backend.backend() == "torch":  # drops out by its global generator; TensorFlow would compile all anew
-        keras.utils.set_random_seed(_drawn(1, seed, epoch)[0])
+        keras.utils.set_random_seed(_drawn(1, seed, epoch, *_own(devices.part))[0])
     position = 0
     for layer in layers_of(model):
         for value in vars(layer).values():
             if isinstance(value, keras.random.SeedGenerator):
-                state = np.array(_drawn(2, seed, epoch, position), str(value.state.dtype))
-                value.state.assign(state)
+                devices.set_state(value.state, functools.partial(_state, value.state.dtype, seed, epoch, position))
                 position += 1
+
+
+def _state(dtype, seed, epoch, position, part):
+    return np.array(_drawn(2, seed, epoch, position, *_own(part)), str(dtype))
+
+
+def _own(part):
+    """The first part draws what a single device would."""
+    return (part,) if part else ()
 
 
 def _drawn(count, *numbers):
@@ -130,20 +144,22 @@ def _drawn(count, *numbers):
 class EpochSeed(keras.callbacks.Callback):
     """Sets all random states when an epoch starts, after `fit` has drawn what it needs to prepare itself."""
 
-    def __init__(self, seed, epoch):
+    def __init__(self, seed, epoch, devices=ONE):
         super().__init__()
         self.seed = seed
         self.epoch = epoch
+        self.devices = devices
 
     def on_epoch_begin(self, epoch, logs=None):
-        set_seed_states(self.model, self.seed, self.epoch)
+        set_seed_states(self.model, self.seed, self.epoch, self.devices)
 
 
 class StepWatch(keras.callbacks.Callback):
     """Times the steps, shows progress, and stops at the first loss that is not finite."""
 
-    def __init__(self, label, first_step, on_step, keep_weights, remedy):
+    def __init__(self, label, first_step, on_step, keep_weights, remedy, devices=ONE):
         super().__init__()
+        self.devices = devices
         self.keep_weights = keep_weights
         self.remedy = remedy
         self.label = label
@@ -156,7 +172,8 @@ class StepWatch(keras.callbacks.Callback):
         self._start = time.perf_counter()
 
     def on_train_batch_end(self, batch, logs=None):
-        loss = float(logs["loss"])  # waits for the step, so that the time is that of the step
+        # Waits for the step, so that the time is that of the step. Of all processes, so that they stop together.
+        loss = float(self.devices.mean({"loss": logs["loss"]})["loss"])
         self.seconds.append(time.perf_counter() - self._start)
         if not math.isfinite(loss):
             raise NonFiniteLoss(
@@ -180,31 +197,54 @@ class Run:
         evaluate: function without arguments that returns what else is kept of an epoch: a dict, name -> number.
         seed: integer, for dropout.
         path: path of the checkpoint.
+        settings: dict of JSON values. A checkpoint of a run with others is refused.
         progress: `progress.Progress`.
         averaged: bool. Whether the optimizer keeps a moving average of the weights, which is then what is evaluated and
             saved, whereas training goes on from the weights themselves.
         remedy: string, what the user may do about a loss that is not finite.
+        devices: `distribute.Devices`, for which the model is built and compiled.
     """
 
-    def __init__(self, label, model, train, evaluate, seed, path, progress, averaged=False, remedy=REMEDY):
+    def __init__(
+        self,
+        label,
+        model,
+        train,
+        evaluate,
+        seed,
+        path,
+        settings,
+        progress,
+        averaged=False,
+        remedy=REMEDY,
+        devices=ONE,
+    ):
         self.label = label
         self.model = model
         self.train_batches = train
         self.evaluate = evaluate
         self.seed = seed
         self.path = path
+        self.settings = {"run": label, **settings}
         self.progress = progress
         self.averaged = averaged
         self.remedy = remedy
-        self.history = checkpoint.load(path, model)["history"] if path.exists() else []
+        self.devices = devices
+        devices.adopt(model)
+        record = devices.lead(checkpoint.restore, path, model, self.settings)
+        devices.spread(model)
+        self.history = record["history"] if record else []
+        self.learning_rate = LearningRate(model.optimizer)
         self.resumed_at = len(self.history)
 
     def train(self, epochs, on_epoch):
-        """Trains up to `epochs`, and calls `on_epoch()` after each, when `history` has a new row."""
+        """Trains up to `epochs`, and calls `on_epoch(row)` after each, with the new last row of `history`."""
         for epoch in range(len(self.history), epochs):
-            self.history.append(self._epoch(epoch, epochs))
-            checkpoint.save(self.path, self.model, {"history": self.history})
-            on_epoch()
+            row = self._epoch(epoch, epochs)
+            if self.devices.leads:
+                checkpoint.save(self.path, self.model, {"settings": self.settings, "history": [*self.history, row]})
+            self.history.append(row)
+            on_epoch(row)
         if self.averaged:
             self.model.optimizer.finalize_variable_values(self.model.trainable_variables)
 
@@ -213,8 +253,8 @@ class Run:
         start = time.perf_counter()
         steps = len(self.train_batches)
         with self.progress.epoch(self.label, epoch + 1, epochs, steps) as progress:
-            watch = StepWatch(self.label, epoch * steps, progress.step, self.averaged, self.remedy)
-            logs = self._fit([EpochSeed(self.seed, epoch), watch])
+            watch = StepWatch(self.label, epoch * steps, progress.step, self.averaged, self.remedy, self.devices)
+            logs = self._fit([EpochSeed(self.seed, epoch, self.devices), watch])
             if self.averaged:
                 # fit has put the averages into the model, on JAX as the optimizer's own arrays, which evaluate deletes.
                 self._assign([_array(variable) for variable in self.model.trainable_variables])
@@ -222,7 +262,7 @@ class Run:
                 "epoch": epoch + 1,
                 **{name: float(value) for name, value in logs.items()},
                 **{name: float(value) for name, value in self.evaluate().items()},
-                "learning_rate": float(keras.ops.convert_to_numpy(self.model.optimizer.learning_rate)),
+                "learning_rate": self.learning_rate(),
                 "ms_per_step": 1e3 * statistics.median(watch.seconds),
                 "seconds": time.perf_counter() - start,
             }
@@ -236,16 +276,21 @@ class Run:
             variable.assign(value)
 
     def _fit(self, callbacks):
+        share = self.devices.share(self.train_batches)
         history = guarded(
             self.train_batches,
-            lambda: self.model.fit(self.train_batches, epochs=1, shuffle=False, verbose=0, callbacks=callbacks),
+            lambda: self.model.fit(share, epochs=1, shuffle=False, verbose=0, callbacks=callbacks),
         )
-        return {name: values[-1] for name, values in history.history.items()}
+        self.devices.settle(self.model)
+        return self.devices.mean({name: values[-1] for name, values in history.history.items()})
 
 
-def evaluate(model, batches):
-    """What `model.evaluate` returns for the batches, as a dict."""
-    return guarded(batches, lambda: model.evaluate(batches, verbose=0, return_dict=True))
+def evaluate(model, batches, devices=ONE):
+    """What `model.evaluate` returns for the batches, as a dict: means over their images."""
+    return guarded(
+        batches,
+        lambda: devices.evaluate(batches, lambda share: model.evaluate(share, verbose=0, return_dict=True)),
+    )
 
 
 def guarded(batches, action):

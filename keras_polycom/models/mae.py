@@ -278,7 +278,8 @@ class MAE(ConfiguredModel):
         if sample_weight is not None:
             raise ValueError("The loss of a masked autoencoder takes no sample weights. Leave `sample_weight` out.")
         loss = self.reconstruction_loss(self._named(x)["images"], y_pred["prediction"], y_pred["mask"])
-        return sum((keras.ops.sum(keras.ops.cast(extra, loss.dtype)) for extra in self.losses), loss)
+        loss = sum((keras.ops.sum(keras.ops.cast(extra, loss.dtype)) for extra in self.losses), loss)
+        return loss / _replicas()
 
     def reconstruction_loss(self, images, prediction, mask):
         """Mean squared error of the hidden patches, which `fit` minimises.
@@ -397,6 +398,15 @@ class MAE(ConfiguredModel):
                 f"{type(named['images']).__name__} of shape {shape}"
             )
         return {"images": named["images"], "noise": named.get("noise")}
+
+
+def _replicas():
+    """How many replicas of a model `tf.distribute` trains: Keras adds their losses up, and divides its own by that."""
+    if keras.backend.backend() != "tensorflow":
+        return 1
+    import tensorflow as tf
+
+    return tf.distribute.get_strategy().num_replicas_in_sync
 
 
 def _with_decoder_sizes(feed_forward):

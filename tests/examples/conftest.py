@@ -1,5 +1,6 @@
 """The scripts' own folder on the path, as when they are run, and small data sets."""
 
+import contextlib
 import pathlib
 import shutil
 import sys
@@ -99,21 +100,19 @@ def interrupted_copy(tmp_path, monkeypatch):
 
     `interrupted_copy(whole, label, run)` returns the folder; `run(folder)` runs the script, which must return 130.
     """
-    from support import checkpoint
+    from support.comparison import Comparison
     from support.experiment import file_name
 
     def interrupt(whole, label, run):
         output = tmp_path / "interrupted"
         shutil.copytree(whole, output)
         (output / f"{file_name(label)}.keras").unlink()
-        save = checkpoint.save
 
-        def save_then_interrupt(path, model, record):
-            save(path, model, record)
+        def stop(self, label, row):
             raise KeyboardInterrupt
 
         with monkeypatch.context() as patched:
-            patched.setattr(checkpoint, "save", save_then_interrupt)
+            patched.setattr(Comparison, "keep", stop)
             assert run(output) == 130
         return output
 
@@ -132,3 +131,20 @@ def check_help(capsys):
             assert action.help and ("default:" in action.help or action.dest == "help"), action.option_strings
 
     return check
+
+
+@pytest.fixture
+def full_disk():
+    """A `with` block in which the system refuses to let any file grow beyond a size: `with full_disk(1000):`."""
+    resource = pytest.importorskip("resource", reason="only POSIX limits the size of files")
+
+    @contextlib.contextmanager
+    def limited(size):
+        former = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, former[1]))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, former)
+
+    return limited

@@ -9,7 +9,8 @@ import pretrain_mae
 import pytest
 import train_classifier
 from PIL import Image
-from support import checkpoint, crops, data, picture_batches, pictures
+from support import crops, data, picture_batches, pictures
+from support.comparison import Comparison
 from support.errors import UserError
 
 import keras_polycom
@@ -83,15 +84,12 @@ def test_a_saved_model_has_the_validation_loss_of_its_run(comparison, archive):
 
 
 def test_an_interrupted_run_goes_on_to_the_same_weights(comparison, archive, tmp_path, capsys, monkeypatch):
-    save = checkpoint.save
-
-    def save_then_interrupt(path, model, record):
-        save(path, model, record)
+    def interrupt(self, label, row):
         raise KeyboardInterrupt
 
     options = ("--feed-forward", "swiglu", "--mlp-dim", 8, "--drop-path", 0.2)
     with monkeypatch.context() as patched:
-        patched.setattr(checkpoint, "save", save_then_interrupt)
+        patched.setattr(Comparison, "keep", interrupt)
         assert pretrain(archive, tmp_path, *options, epochs=2) == 130
     assert "the same command goes on from there" in capsys.readouterr().err
     assert pretrain(archive, tmp_path, *options, epochs=2) == 0

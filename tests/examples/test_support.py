@@ -6,8 +6,8 @@ import re
 import keras
 import numpy as np
 import pytest
-from support import checkpoint, curves, files, report, startup
-from support.errors import UserError
+from support import curves, files, report, startup
+from support.errors import UserError, exit_status_of
 from support.experiment import file_name
 from support.progress import Progress
 
@@ -33,37 +33,53 @@ def test_a_failed_write_leaves_the_old_file(tmp_path):
     assert path.read_text() == "old" and os.listdir(path.parent) == ["file.txt"]
 
 
+def test_what_a_kill_leaves_half_written_is_removed(tmp_path):
+    files.write_text(tmp_path / "file.txt", "old")
+    (tmp_path / files.PARTIAL).mkdir()
+    (tmp_path / files.PARTIAL / "file.txt").write_text("ha")
+    files.clear_partial(tmp_path)
+    files.clear_partial(tmp_path)
+    assert os.listdir(tmp_path) == ["file.txt"] and (tmp_path / "file.txt").read_text() == "old"
+
+
+def test_a_failed_write_does_not_move_the_old_file_away(tmp_path):
+    path, former = tmp_path / "file.txt", tmp_path / "former.txt"
+    for text in "abc":
+        files.write_text(path, text, keep_as=former)
+    assert path.read_text() == "c" and former.read_text() == "b"
+    with pytest.raises(UserError), files.whole_file(path, keep_as=former):
+        raise OSError(28, "disk full")
+    assert path.read_text() == "c" and former.read_text() == "b"
+
+
+def test_a_full_log_ends_in_one_sentence(capsys):
+    def write():
+        raise OSError(28, "No space left on device")
+
+    assert exit_status_of(write) == 2
+    assert capsys.readouterr().err == (
+        "error: the output cannot be written (No space left on device); what was finished is kept.\n"
+    )
+
+
+def test_an_error_of_the_system_that_is_no_failed_write_is_not_hidden():
+    with pytest.raises(FileNotFoundError):
+        exit_status_of(open, "missing")
+
+
+def test_a_json_file_of_something_else_is_named(tmp_path):
+    path = tmp_path / "results.json"
+    path.write_text("[1]")
+    with pytest.raises(UserError, match=r"results\.json cannot be read \(it holds a list, not an object\)"):
+        files.read_json(path)
+
+
 def test_a_damaged_json_file_is_named(tmp_path):
     path = tmp_path / "results.json"
     assert files.read_json(path) is None
     path.write_text("{")
     with pytest.raises(UserError, match=r"results\.json cannot be read"):
         files.read_json(path)
-
-
-def test_a_checkpoint_holds_weights_optimizer_and_record(tmp_path):
-    model, twin, path = compiled(), compiled(), tmp_path / "checkpoint.npz"
-    model.fit(np.ones((4, 2)), np.ones((4, 3)), verbose=0)
-    checkpoint.save(path, model, {"epoch": 1})
-    assert checkpoint.load(path, twin) == {"epoch": 1}
-    for ours, theirs in zip(
-        twin.variables + twin.optimizer.variables, model.variables + model.optimizer.variables, strict=True
-    ):
-        assert np.array_equal(keras.ops.convert_to_numpy(ours), keras.ops.convert_to_numpy(theirs))
-    assert int(keras.ops.convert_to_numpy(twin.optimizer.iterations)) == 1
-
-
-def test_a_checkpoint_of_another_model_or_cut_off_is_refused(tmp_path):
-    path = tmp_path / "checkpoint.npz"
-    checkpoint.save(path, compiled(), {})
-    with pytest.raises(UserError, match=r"checkpoint\.npz belongs to another model"):
-        checkpoint.load(path, compiled(units=4))
-    path.write_bytes(path.read_bytes()[:-40])
-    model = compiled()
-    before = model.get_weights()
-    with pytest.raises(UserError, match=r"checkpoint\.npz is damaged"):
-        checkpoint.load(path, model)
-    assert all(np.array_equal(a, b) for a, b in zip(before, model.get_weights(), strict=True))
 
 
 def test_the_curve_of_an_elementwise_activation_is_the_activation():

@@ -9,7 +9,8 @@ import keras
 import numpy as np
 import pytest
 import train_classifier
-from support import checkpoint, classifiers, curves, training
+from support import classifiers, curves, training
+from support.comparison import Comparison
 
 import keras_polycom
 
@@ -115,13 +116,11 @@ def test_an_interrupted_run_goes_on_to_the_same_weights(comparison, archive, tmp
     output = tmp_path / "interrupted"
     shutil.copytree(whole, output)
     (output / "poly_norm.keras").unlink()  # as if only the first run had finished
-    save = checkpoint.save
 
-    def save_then_interrupt(path, model, record):
-        save(path, model, record)
+    def interrupt(self, label, row):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(checkpoint, "save", save_then_interrupt)
+    monkeypatch.setattr(Comparison, "keep", interrupt)
     assert train(archive, output, *options, epochs=2) == 130
     assert "interrupted in epoch 2 of poly_norm" in capsys.readouterr().err
     assert results(output)["runs"]["poly_norm"]["status"] == "interrupted"

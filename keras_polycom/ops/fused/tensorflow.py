@@ -1,8 +1,8 @@
 """Faster versions of the ops on TensorFlow, with derivatives of their own.
 
 The two halves of an op, forward and backward, are compiled by XLA each on its own, in eager code and in graphs too.
-Reverse mode of every order works. For forward mode, and to export a model to formats that know no XLA, use
-`keras_polycom.config.set_fast_roads("off")`.
+Reverse mode of every order works. For forward mode use `keras_polycom.config.set_fast_roads("off")`. In a
+SavedModel the compiled halves are kept, in an export to ONNX the formulas take their place.
 """
 
 import math
