@@ -9,6 +9,7 @@ import pathlib
 import keras
 import numpy as np
 
+from keras_polycom.onnx_pooling import narrow_pooling
 from keras_polycom.ops.exporting import exporting_scope
 
 # What Keras needs for it, beside onnx.
@@ -90,6 +91,8 @@ def _write_with_keras(model, filepath, opset_version):
         _teach_erfc()
     model(keras.tree.pack_sequence_as(model.input, _samples(model)), training=False)  # JAX wants one call before
     model.export(filepath, format="onnx", verbose=False, opset_version=opset_version)
+    if keras.backend.backend() == "jax":
+        narrow_pooling(filepath)
 
 
 @functools.cache

@@ -28,6 +28,18 @@ def small():
     return keras.Model(images, keras.layers.Dense(3)(keras.layers.Flatten()(x)))
 
 
+def pooling():
+    """What a ResNet has besides. On JAX max pooling used to come out in a form that onnxruntime does not compute."""
+    images = keras.Input((6, 6, 3), name="images")
+    x = keras.layers.BatchNormalization()(keras.layers.ZeroPadding2D(1)(images))
+    x = keras.layers.MaxPooling2D(3, strides=2)(x)
+    x = keras_polycom.PaddedMaxPooling2D(3, 2, 1)(x)
+    x = keras.layers.Concatenate()(
+        [keras.layers.AveragePooling2D(2)(x), keras.layers.MaxPooling2D(2, padding="same")(x)]
+    )
+    return keras.Model(images, keras_polycom.PolyNorm()(keras.layers.GlobalAveragePooling2D()(x)))
+
+
 def transformer():
     return models.ViT(
         image_shape=(6, 6, 3), patch_size=3, num_layers=1, hidden_dim=8, num_heads=2, num_classes=3,
@@ -35,7 +47,7 @@ def transformer():
     )  # fmt: skip
 
 
-MODELS = {"small": small, "transformer": transformer}
+MODELS = {"small": small, "pooling": pooling, "transformer": transformer}
 
 
 @pytest.fixture(params=list(MODELS))

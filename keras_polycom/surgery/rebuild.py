@@ -1,6 +1,7 @@
 """A new model of the architecture of another, operated on layer by layer."""
 
 import dataclasses
+import itertools
 
 import keras
 
@@ -51,7 +52,8 @@ class _Cloning:
         self.surgeon = surgeon
         self.paths = {id(operation): path for operation, path in with_paths(model)}
         self.place = Place()
-        self.calls = {}
+        self.called = set()
+        self.names = {path.rpartition("/")[2] for path in self.paths.values()}
 
     def clone(self, operation):
         path = self.paths.get(id(operation), operation.name)
@@ -65,11 +67,15 @@ class _Cloning:
         """Calls a layer of the new model; a replacement gets the tensor only, and is fresh in every place."""
         if not any(operation is layer for layer in self.surgeon.made):
             return operation(*args, **kwargs)
-        calls = self.calls[id(operation)] = self.calls.get(id(operation), 0) + 1
-        if calls > 1:
-            config = {**operation.get_config(), "name": f"{operation.name}_{calls}"}
-            operation = type(operation).from_config(config)
+        if id(operation) in self.called:
+            operation = type(operation).from_config({**operation.get_config(), "name": self._free_name(operation.name)})
+        self.called.add(id(operation))
         return operation(args[0] if args else next(iter(kwargs.values())))
+
+    def _free_name(self, name):
+        free = next(f"{name}_{count}" for count in itertools.count(2) if f"{name}_{count}" not in self.names)
+        self.names.add(free)
+        return free
 
 
 def _copied(operation, path):
