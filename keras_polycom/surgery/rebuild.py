@@ -97,11 +97,12 @@ def rebuild_from_arguments(model, surgeon):
     Returns:
         The model, or `None` where its arguments do not reach all that is to be replaced, and the `Report`.
     """
-    config = model.get_config()
-    edited = surgeon.edited(config, model.name, model)
-    if edited is config:
+    arguments = model.get_config()
+    data_format = arguments.pop("data_format")  # of the images; where the channels are inside, the model knows
+    edited = surgeon.edited(arguments, model.name, model)
+    if edited is arguments:
         return None, None
-    new = type(model).from_config(edited)
+    new = type(model).from_config({**edited, "data_format": data_format})
     before, after = (_seen(m, surgeon.kind) for m in (model, new))
     if len(before) != len(after) or any(site.found in surgeon.replacements for site in after):
         return None, None

@@ -358,6 +358,17 @@ def test_models_of_this_package_stay_what_they_are(name, rng):
     assert surgery.find_activations(again).found() == surgery.find_activations(new).found()
 
 
+def test_channels_first_images_of_a_transformer():
+    """PolyNorm used to be put on the tokens: the images have their channels first, the tokens have them last."""
+    model = models.ViT(
+        image_shape=(3, 16, 16), patch_size=8, num_layers=1, hidden_dim=8, num_heads=2, num_classes=3,
+        activation="relu", data_format="channels_first",
+    )  # fmt: skip
+    new = replace_activations(model, {"relu": PolyNorm})
+    assert isinstance(new, models.ViT) and new.data_format == "channels_first"
+    assert new.get_layer("block_0_feed_forward").activation.axis == -1
+
+
 def test_part_of_a_model_of_this_package():
     model = models.ViT(
         image_shape=(16, 16, 3),
