@@ -35,7 +35,7 @@ class SwappedModel(keras.Model):
         super().__init__(**kwargs)
         self.model = model
         self._swaps = [dict(swap) for swap in swaps]
-        layers = inner_layers(model)
+        layers = _all_layers(model)
         for swap in self._swaps:
             _put_in(layers, swap)
         _forget_compiled(model)
@@ -101,7 +101,7 @@ def replace_activations_in_place(model, replacements, *, only=None):
         )
     surgeon = Surgeon(Activations, replacements, as_predicate(only))
     swaps = []
-    for position, layer in enumerate(inner_layers(model)):
+    for position, layer in enumerate(_all_layers(model)):
         swaps.extend(_swaps_of(layer, position, surgeon))
     if not swaps:
         raise nothing_replaced(surgeon)
@@ -112,6 +112,10 @@ def replace_activations_in_place(model, replacements, *, only=None):
         model.compile_from_config(config)
         swapped.compile_from_config(config)
     return swapped
+
+
+def _all_layers(model):
+    return [*inner_layers(model), model]
 
 
 def _swaps_of(layer, position, surgeon):

@@ -125,6 +125,28 @@ def test_keras_hub_vit(rng, tmp_path):
     )
 
 
+class WithAttributes(keras.Model):
+    """Keeps its rectifiers in attributes of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.dense = keras.layers.Dense(4)
+        self.rectify = keras.layers.ReLU()
+        self.activation = keras.ops.relu
+
+    def call(self, inputs):
+        return self.activation(self.rectify(self.dense(inputs)) - 0.5)
+
+
+def test_attributes_of_the_model_itself(x):
+    model = WithAttributes()
+    before = values(model(x))
+    swapped = surgery.replace_activations_in_place(model, {"relu": rectifier})
+    assert isinstance(model.rectify, PolyReLU) and isinstance(model.activation, PolyReLU)
+    np.testing.assert_allclose(values(swapped(x)), before, atol=1e-6)
+    assert len(model.trainable_variables) == 2 + 2 * 2
+
+
 def test_only_and_errors(model, x):
     swapped = surgery.replace_activations_in_place(model, {"relu": PolyNorm}, only=keras.layers.Dense)
     assert [site.path.split("/")[-1] for site in swapped.report.replaced] == ["dense.activation"]
