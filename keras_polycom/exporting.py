@@ -1,10 +1,10 @@
 """Models in the ONNX format, from every backend."""
 
-import contextlib
 import functools
 import importlib
 import os
 import pathlib
+import tempfile
 
 import keras
 import numpy as np
@@ -12,6 +12,7 @@ import numpy as np
 from keras_polycom.onnx_pooling import narrow_pooling
 from keras_polycom.ops.exporting import exporting_scope
 
+LARGEST_FILE = 2**31 - 2**20  # of what protobuf can write, with some room
 # What Keras needs for it, beside onnx.
 _PACKAGES = {"jax": "jax2onnx", "tensorflow": "tf2onnx", "torch": "onnxscript"}
 
@@ -28,7 +29,8 @@ def export_onnx(model, filepath, opset_version=None):
         model: built Keras model whose inputs are known: functional, sequential, or called once. Its dtype policy must
             be a float32 one; a model trained in mixed precision is brought there by loading its weights into one made
             with `dtype="float32"`.
-        filepath: path of the file, which is written whole or not at all.
+        filepath: path of the file, which is written whole or not at all. Weights of more than 2 GB, which no ONNX file
+            can hold, are beside it.
         opset_version: integer or `None`, the version of ONNX's operations. Defaults to the exporter's own.
 
     Raises:
@@ -46,15 +48,24 @@ def export_onnx(model, filepath, opset_version=None):
     """
     _check(model)
     filepath = pathlib.Path(filepath)
-    temporary = filepath.with_name(f".partial-{filepath.name}")
     write = _write_with_torch if keras.backend.backend() == "torch" else _write_with_keras
-    try:
+    with tempfile.TemporaryDirectory(prefix=".partial-", dir=filepath.parent) as folder:
+        written = pathlib.Path(folder) / filepath.name
         with exporting_scope():
-            write(model, str(temporary), opset_version)
-        os.replace(temporary, filepath)
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
+            write(model, str(written), opset_version)
+        _join_weights(written)
+        for part in sorted(written.parent.iterdir(), key=lambda part: part == written):  # the file itself at last
+            os.replace(part, filepath.parent / part.name)
+
+
+def _join_weights(filepath):
+    """Brings weights that an exporter has put into files of their own into the ONNX file, if it can hold them."""
+    onnx = importlib.import_module("onnx")
+    others = [part for part in filepath.parent.iterdir() if part != filepath]
+    if others and filepath.stat().st_size + sum(part.stat().st_size for part in others) < LARGEST_FILE:
+        onnx.save(onnx.load(filepath), filepath)
+        for part in others:
+            part.unlink()
 
 
 def _check(model):
@@ -80,6 +91,11 @@ def _check(model):
         ) from error
 
 
+def _structure(model):
+    """The model's inputs as it is called with them: one tensor, a list or a dict."""
+    return model.inputs[0] if isinstance(model, keras.Sequential) else model.input  # the former has one, once called
+
+
 def _samples(model, batch=2):
     """An input of zeros for each of the model's; sizes that are open are 2, as 1 would be taken for fixed."""
     shapes = [[batch if size is None else size for size in tensor.shape] for tensor in model.inputs]
@@ -89,7 +105,7 @@ def _samples(model, batch=2):
 def _write_with_keras(model, filepath, opset_version):
     if keras.backend.backend() == "tensorflow":
         _teach_erfc()
-    model(keras.tree.pack_sequence_as(model.input, _samples(model)), training=False)  # JAX wants one call before
+    model(keras.tree.pack_sequence_as(_structure(model), _samples(model)), training=False)  # JAX wants one call before
     model.export(filepath, format="onnx", verbose=False, opset_version=opset_version)
     if keras.backend.backend() == "jax":
         narrow_pooling(filepath)
@@ -115,7 +131,7 @@ def _teach_erfc():
 
 def _write_with_torch(model, filepath, opset_version):
     torch = importlib.import_module("torch")
-    structure = model.input
+    structure = _structure(model)
 
     class Flat(torch.nn.Module):
         """The model as a function of tensors one by one."""

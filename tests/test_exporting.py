@@ -73,6 +73,21 @@ def test_onnx(model, x, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["model.onnx"]
 
 
+def test_large_weights_are_in_the_file(tmp_path):
+    """The exporter for JAX puts them into another file, which did not go with the one that was moved into place."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    model = keras.Sequential([keras.Input((700,)), keras.layers.Dense(700)])
+    for _ in range(2):
+        keras_polycom.export_onnx(model, tmp_path / "model.onnx")
+        assert [path.name for path in tmp_path.iterdir()] == ["model.onnx"]
+    (tmp_path / "elsewhere").mkdir()
+    path = (tmp_path / "model.onnx").rename(tmp_path / "elsewhere" / "model.onnx")
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    x = np.ones((2, 700), "float32")
+    (actual,) = session.run(None, {session.get_inputs()[0].name: x})
+    np.testing.assert_allclose(actual, computed(model, x), rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.skipif(BACKEND == "torch", reason="Keras writes no SavedModel on PyTorch")
 def test_saved_model(model, x, tmp_path):
     tensorflow = importlib.import_module("tensorflow")
