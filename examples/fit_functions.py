@@ -20,7 +20,7 @@ from support import batches, cli, comparison, experiment, mlp, nonlinearities, p
 from support.errors import UserError, exit_status_of, run_as_script
 from support.progress import short
 
-EPILOG = """\
+EPILOG = f"""\
 There is one run for each combination of --activation, target, --seed and --learning-rate. All have the same points for
 the same target, and the same initial weights and batches for the same seed. The weights and biases of every layer start
 uniform between plus and minus 1 / sqrt(inputs of the layer).
@@ -34,14 +34,7 @@ what is written to DIR:
   curves.png    training and validation loss against the epoch, a line per run
   NAME.keras    the trained model, for keras.saving.load_model after import keras_polycom; from x to f(x),
                 standardised
-  checkpoints/  the state after the last epoch of a run that is not finished, and after the one before
-  tensorboard/  with --tensorboard: what is in history.csv, for tensorboard --logdir DIR/tensorboard
-
-The same command goes on where it was stopped or killed, finished runs are kept, and the results are those of a run that
-was not stopped. Other settings, data or backends need another DIR or --overwrite.
-
-exit status: 0 all runs finished; 2 something in the command is wrong, or DIR cannot be written; 3 a loss became NaN
-or infinite; 130 interrupted with Ctrl-C; 143 by SIGTERM. Results up to the last epoch are kept.
+{cli.epilog_ending(16)}
 """
 ACTIVATIONS = ("pln[4]", "pln[8]", "relu", "silu", "ln")
 

@@ -19,7 +19,7 @@ from support.errors import UserError, exit_status_of, run_as_script
 from support.pde import helmholtz
 from support.progress import short
 
-EPILOG = """\
+EPILOG = f"""\
 The weights and biases of every layer start uniform between plus and minus 1 / sqrt(inputs of the layer). The relative
 L2 error is that on 2,001 equidistant points, measured once per epoch; the best one is the smallest of these.
 
@@ -28,14 +28,7 @@ what is written to DIR:
   history.csv   one row per run and epoch, from the first epoch on
   curves.png    relative L2 error and loss against the iteration, a line per run
   NAME.keras    the trained network, for keras.saving.load_model after import keras_polycom; from x to u(x)
-  checkpoints/  the state after the last epoch of a run that is not finished, and after the one before
-  tensorboard/  with --tensorboard: what is in history.csv, for tensorboard --logdir DIR/tensorboard
-
-The same command goes on where it was stopped or killed, finished runs are kept, and the results are those of a run that
-was not stopped. Other settings, data or backends need another DIR or --overwrite.
-
-exit status: 0 all runs finished; 2 something in the command is wrong, or DIR cannot be written; 3 a loss became NaN
-or infinite; 130 interrupted with Ctrl-C; 143 by SIGTERM. Results up to the last epoch are kept.
+{cli.epilog_ending(16)}
 """
 
 

@@ -57,14 +57,7 @@ what is written to DIR:
   NAME.keras           the trained model, for keras.saving.load_model after import keras_polycom; its input is
                        (pixel from 0 to 255 - mean) / std with the numbers under "data" in results.json;
                        train_classifier.py --init-from NAME.keras continues from its encoder
-  checkpoints/         the state after the last epoch of a run that is not finished, and after the one before
-  tensorboard/         with --tensorboard: what is in history.csv, for tensorboard --logdir DIR/tensorboard
-
-The same command goes on where it was stopped or killed, finished runs are kept, and the results are those of a run that
-was not stopped. Other settings, data or backends need another DIR or --overwrite.
-
-exit status: 0 all runs finished; 2 something in the command or the data is wrong, or DIR cannot be written; 3 a loss
-became NaN or infinite; 130 interrupted with Ctrl-C; 143 by SIGTERM. Results up to the last epoch are kept.
+{cli.epilog_ending(23, "the command or the data")}
 """
 
 

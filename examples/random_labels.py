@@ -22,7 +22,7 @@ from support.errors import exit_status_of, run_as_script
 
 IMAGES = 1000
 NORMALIZATIONS = ("ln", "gn", "pln[8]", "pln[4]")
-EPILOG = """\
+EPILOG = f"""\
 normalizations, all without gamma and beta unless --affine is given:
   ln                     over all channels at every position
   gn[N]                  over N groups of channels and all positions; gn: 8 channels to a group
@@ -40,14 +40,7 @@ what is written to DIR:
   curves.png    training accuracy and loss against the epoch, a line per run
   NAME.keras    the trained model, for keras.saving.load_model after import keras_polycom; its input is
                 (pixel from 0 to 255 - mean) / std with the numbers under "data" in results.json
-  checkpoints/  the state after the last epoch of a run that is not finished, and after the one before
-  tensorboard/  with --tensorboard: what is in history.csv, for tensorboard --logdir DIR/tensorboard
-
-The same command goes on where it was stopped or killed, finished runs are kept, and the results are those of a run that
-was not stopped. Other settings, data or backends need another DIR or --overwrite.
-
-exit status: 0 all runs finished; 2 something in the command or the data is wrong, or DIR cannot be written; 3 a loss
-became NaN or infinite; 130 interrupted with Ctrl-C; 143 by SIGTERM. Results up to the last epoch are kept.
+{cli.epilog_ending(16, "the command or the data")}
 """
 
 

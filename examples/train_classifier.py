@@ -31,7 +31,7 @@ from keras_polycom import activations
 # Data set -> epochs, batch size, learning rate, augmentation.
 RECIPES = {"digits": (25, 32, 3e-3, "none"), "mnist-subset": (20, 64, 1e-3, "light")}
 OTHER_RECIPE = (50, 128, 1e-3, "light")
-EPILOG = """\
+EPILOG = f"""\
 defaults that depend on the data (side: of the images):
                  epochs  batch size  learning rate  augment
   digits             25          32          0.003     none
@@ -50,14 +50,7 @@ what is written to DIR:
   activations.png    the learned curve of every activation layer beside the initial one
   NAME.keras         the trained model after the last epoch, for keras.saving.load_model after import keras_polycom;
                      its input is (pixel from 0 to 255 - mean) / std with the numbers under "data" in results.json
-  checkpoints/       the state after the last epoch of a run that is not finished, and after the one before
-  tensorboard/       with --tensorboard: what is in history.csv, for tensorboard --logdir DIR/tensorboard
-
-The same command goes on where it was stopped or killed, finished runs are kept, and the results are those of a run that
-was not stopped. Other settings, data or backends need another DIR or --overwrite.
-
-exit status: 0 all runs finished; 2 something in the command or the data is wrong, or DIR cannot be written; 3 a loss
-became NaN or infinite; 130 interrupted with Ctrl-C; 143 by SIGTERM. Results up to the last epoch are kept.
+{cli.epilog_ending(21, "the command or the data")}
 """
 
 

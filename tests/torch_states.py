@@ -7,6 +7,7 @@ first) and outputs. The others are made here, of names and shapes alone.
 import functools
 
 import numpy as np
+import pytest
 from reference_values import FOLDER
 from safetensors.numpy import load_file
 
@@ -128,3 +129,15 @@ def resnet_shapes(depths, widths, stem=64, classes=None):
     if classes:
         shapes.update({"fc.weight": (classes, channels), "fc.bias": (classes,)})
     return shapes
+
+
+def refused(call, *lines, model=None):
+    """The call raises one ValueError with all these lines, and leaves the model as it was."""
+    before = [] if model is None else model.get_weights()
+    with pytest.raises(ValueError) as error:
+        call()
+    for line in lines:
+        assert line in str(error.value), str(error.value)
+    for old, new in zip(before, [] if model is None else model.get_weights(), strict=True):
+        np.testing.assert_array_equal(old, new)
+    return str(error.value)

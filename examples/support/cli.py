@@ -3,9 +3,18 @@
 import argparse
 import math
 import sys
+import textwrap
 
 from support import augment
 
+_GOING_ON = (
+    "The same command goes on where it was stopped or killed, finished runs are kept, and the results are those of a "
+    "run that was not stopped. Other settings, data or backends need another DIR or --overwrite."
+)
+_EXIT_STATUS = (
+    "exit status: 0 all runs finished; 2 something in {} is wrong, or DIR cannot be written; 3 a loss became NaN or "
+    "infinite; 130 interrupted with Ctrl-C; 143 by SIGTERM. Results up to the last epoch are kept."
+)
 PRECISIONS = ("float32", "mixed_float16", "mixed_bfloat16")
 
 
@@ -18,6 +27,22 @@ class Parser(argparse.ArgumentParser):
     def error(self, message):
         print(f"error: {message.rstrip('.')}: see --help.", file=sys.stderr)
         sys.exit(2)
+
+
+def epilog_ending(column, inputs="the command"):
+    """What the epilogs of all training scripts end with: what else is in DIR, how runs go on, and the exit status.
+
+    Args:
+        column: integer, where the descriptions of files begin.
+        inputs: string, what the user may have got wrong.
+    """
+    files = {
+        "checkpoints/": "the state after the last epoch of a run that is not finished, and after the one before",
+        "tensorboard/": "with --tensorboard: what is in history.csv, for tensorboard --logdir DIR/tensorboard",
+    }
+    lines = [f"  {name}".ljust(column) + text for name, text in files.items()]
+    texts = [textwrap.fill(text, 120) for text in (_GOING_ON, _EXIT_STATUS.format(inputs))]
+    return "\n\n".join(["\n".join(lines), *texts])
 
 
 def _number(convert, accepts, expected):

@@ -28,7 +28,7 @@ def _carry_variables(old, new, surgeon):
     sources = collections.defaultdict(list)
     for variable, owner in _owned(old):
         sources[_relative(variable, old)].append((variable, owner))
-    replaced = any(new is layer for layer in surgeon.made)
+    replaced = surgeon.has_made(new)
     for variable, owner in _owned(new):
         found = sources[_relative(variable, new)]
         source, former = found.pop(0) if found else (None, None)

@@ -65,7 +65,7 @@ class _Cloning:
 
     def call(self, operation, *args, **kwargs):
         """Calls a layer of the new model; a replacement gets the tensor only, and is fresh in every place."""
-        if not any(operation is layer for layer in self.surgeon.made):
+        if not self.surgeon.has_made(operation):
             return operation(*args, **kwargs)
         if id(operation) in self.called:
             operation = type(operation).from_config({**operation.get_config(), "name": self._free_name(operation.name)})

@@ -30,6 +30,10 @@ class Surgeon:
     def report(self):
         return Report(self.sites)
 
+    def has_made(self, operation):
+        """Whether this very layer is a replacement."""
+        return any(operation is layer for layer in self.made)
+
     def operate(self, operation, path, place):
         """Returns what takes the place of a layer or operation, or `None` if it stays as it is.
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from reference_values import FOLDER, as_float64, assert_close
-from torch_states import channels_last, reference
+from torch_states import channels_last, reference, refused
 
 from keras_polycom import convert
 from keras_polycom.models import MAE
@@ -19,16 +19,6 @@ SMALL = {
     "data_format": "channels_last",
     **HEADS,
 }
-
-
-def refused(call, *lines, model=None):
-    before = [] if model is None else model.get_weights()
-    with pytest.raises(ValueError) as error:
-        call()
-    for line in lines:
-        assert line in str(error.value), str(error.value)
-    for old, new in zip(before, [] if model is None else model.get_weights(), strict=True):
-        np.testing.assert_array_equal(old, new)
 
 
 def test_a_made_and_a_given_model_are_the_same():

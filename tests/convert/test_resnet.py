@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 from reference_values import FOLDER, as_float64, assert_close
-from torch_states import channels_last, reference, resnet_shapes
+from torch_states import channels_last, reference, refused, resnet_shapes
 
 from keras_polycom import convert
 from keras_polycom.models import ResNet50
@@ -25,17 +25,6 @@ COUNTS = {"resnet50": 320, "resnet152": 932}  # of torchvision's state dicts
 def small_state(**changes):
     state = {**reference(NAME)[0], **changes}
     return {name: array for name, array in state.items() if array is not None}
-
-
-def refused(call, *lines, model=None):
-    before = [] if model is None else model.get_weights()
-    with pytest.raises(ValueError) as error:
-        call()
-    for line in lines:
-        assert line in str(error.value), str(error.value)
-    for old, new in zip(before, [] if model is None else model.get_weights(), strict=True):
-        np.testing.assert_array_equal(old, new)
-    return str(error.value)
 
 
 @pytest.mark.parametrize("way", ["made", "given"])

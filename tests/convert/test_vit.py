@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 from reference_values import FOLDER, as_float64, assert_close
-from torch_states import as_torchvision_vit, channels_last, reference, vit_forward
+from torch_states import as_torchvision_vit, channels_last, reference, refused, vit_forward
 
 from keras_polycom import PolyNorm, convert
 from keras_polycom.convert.rows import Row
@@ -36,18 +36,6 @@ def small_state(**changes):
 
 def weights_of(model):
     return {v.path: as_float64(v) for v in model.weights}
-
-
-def refused(call, *lines, model=None):
-    """The call raises one ValueError with all these lines, and leaves the model as it was."""
-    before = weights_of(model) if model is not None else {}
-    with pytest.raises(ValueError) as error:
-        call()
-    for line in lines:
-        assert line in str(error.value), str(error.value)
-    for path, value in before.items():
-        np.testing.assert_array_equal(value, weights_of(model)[path], err_msg=path)
-    return str(error.value)
 
 
 # === The real implementations' numbers ===

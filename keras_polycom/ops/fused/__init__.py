@@ -34,9 +34,8 @@ def _refusal(module, name, args, kwargs):
         return f"the {keras.backend.backend()} backend has no faster version of it"
     if any(keras.utils.is_keras_tensor(arg) for arg in args):
         return "its inputs are symbolic"
-    if is_exporting():
-        return "the model is being exported"
-    return getattr(module, f"{name}_refuses")(*args, **kwargs)
+    refusal = getattr(module, f"{name}_refuses")(*args, **kwargs)
+    return "the model is being exported" if refusal is None and is_exporting() else refusal
 
 
 def dispatch(plain, *args, **kwargs):
