@@ -9,6 +9,7 @@ import tempfile
 import keras
 import numpy as np
 
+from keras_polycom.layers.nested import nested_layers
 from keras_polycom.onnx_pooling import narrow_pooling
 from keras_polycom.ops.exporting import exporting_scope
 
@@ -74,7 +75,7 @@ def _check(model):
             f"The model must be built and its inputs known. Received: {getattr(model, 'name', model)!r}. Build it with "
             "keras.Input, or wrap it: keras.Model(x, model(x)) with x = keras.Input(...)."
         )
-    halves = sorted({layer.name for layer in model._flatten_layers() if "16" in layer.compute_dtype})
+    halves = sorted({layer.name for layer in [model, *nested_layers(model)] if "16" in layer.compute_dtype})
     if halves:
         raise ValueError(
             f"ONNX files are written from float32 models. Received: {model.name}, in which {', '.join(halves[:3])}"

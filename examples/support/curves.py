@@ -7,9 +7,9 @@ import keras
 import numpy as np
 
 from keras_polycom import activations
+from keras_polycom.layers.nested import nested_layers
 from support.errors import require
 from support.report import new_figure, write_figure
-from support.training import layers_of
 
 GRID = np.linspace(-3, 3, 121)
 ROW = 8192
@@ -17,7 +17,7 @@ ROW = 8192
 
 def activation_layers(model):
     """All activation layers of a model with weights of their own, in order."""
-    return [layer for layer in layers_of(model) if isinstance(layer, _kinds()) and layer.weights]
+    return [layer for layer in nested_layers(model) if isinstance(layer, _kinds()) and layer.weights]
 
 
 @functools.cache

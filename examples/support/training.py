@@ -8,6 +8,7 @@ import time
 import keras
 import numpy as np
 
+from keras_polycom.layers.nested import nested_layers
 from support import checkpoint
 from support.distribute.devices import ONE
 from support.errors import NonFiniteLoss, UserError
@@ -27,14 +28,9 @@ MATRICES = (
 REMEDY = "lower --learning-rate, lengthen --warmup, or give --clip-norm"
 
 
-def layers_of(model):
-    """All layers of a model, at every depth."""
-    return list(model._flatten_layers(include_self=False))
-
-
 def split_by_decay(model):
     """Returns the trainable variables that weight decay is for, the matrices, and the others."""
-    matrices = [getattr(layer, name, None) for layer in layers_of(model) for name in MATRICES]
+    matrices = [getattr(layer, name, None) for layer in nested_layers(model) for name in MATRICES]
     decayed = {id(variable) for variable in matrices if isinstance(variable, keras.Variable)}
     variables = model.trainable_variables
     return [v for v in variables if id(v) in decayed], [v for v in variables if id(v) not in decayed]
@@ -120,7 +116,7 @@ def set_seed_states(model, seed, epoch, devices=ONE):
     if keras.backend.backend() == "torch":  # drops out by its global generator; TensorFlow would compile all anew
         keras.utils.set_random_seed(_drawn(1, seed, epoch, *_own(devices.part))[0])
     position = 0
-    for layer in layers_of(model):
+    for layer in nested_layers(model):
         for value in vars(layer).values():
             if isinstance(value, keras.random.SeedGenerator):
                 devices.set_state(value.state, functools.partial(_state, value.state.dtype, seed, epoch, position))

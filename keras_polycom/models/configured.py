@@ -4,6 +4,7 @@ import json
 
 import keras
 
+from keras_polycom.layers.nested import nested_layers
 from keras_polycom.ops._numerics import check_count
 
 DATA_FORMATS = ("channels_last", "channels_first")
@@ -20,7 +21,7 @@ class ConfiguredModel(keras.Model):
         # Kept as text: dicts and lists that are attributes of a model get wrapped, and may be edited behind its back.
         self._arguments = json.dumps(arguments)
         self._policy = dtype
-        for layer in self._flatten_layers(include_self=False):
+        for layer in nested_layers(self):
             # A layer that still holds the map of all policies quantizes and runs, but Keras cannot save it again.
             layer._dtype_policy = _own_policy(layer)
         for name, value in arguments.items():
@@ -37,7 +38,7 @@ class ConfiguredModel(keras.Model):
     def _serialized_policy(self):
         """The policy's name; in a quantized model, a map with the layers listed by path that have another policy."""
         default = getattr(self._policy, "default_policy", self._policy)
-        policies = {layer.path: _own_policy(layer) for layer in self._flatten_layers(include_self=False) if layer.path}
+        policies = {layer.path: _own_policy(layer) for layer in nested_layers(self) if layer.path}
         others = {path: policy for path, policy in policies.items() if policy.name != default.name}
         if not any(policy.quantization_mode for policy in others.values()):
             return default.name  # an instance that was given as an argument carries its policy in its own config

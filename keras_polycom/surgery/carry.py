@@ -6,7 +6,8 @@ import re
 import keras
 import numpy as np
 
-from keras_polycom.surgery.surgeon import inner_layers
+from keras_polycom.layers.nested import nested_layers
+from keras_polycom.surgery.instances import give_weights
 from keras_polycom.surgery.walk import is_nested, pairs
 
 
@@ -19,6 +20,7 @@ def carry_over(old, new, surgeon):
     for layer, partner in pairs(old, new):
         partner.trainable = not layer.trainable  # TensorFlow hands on to the layers inside only what changes
         partner.trainable = layer.trainable
+    give_weights(new, surgeon.instances)
     for layer, partner in pairs(old, new):
         if not is_nested(layer):
             _carry_variables(layer, partner, surgeon)
@@ -49,7 +51,7 @@ def _carry_variables(old, new, surgeon):
 def _owned(layer):
     """The variables of a layer, each with the class of the innermost layer that it belongs to."""
     owners = {id(variable): type(layer) for variable in layer.variables}
-    for inner in sorted(inner_layers(layer), key=lambda inner: -len(inner.variables)):
+    for inner in sorted(nested_layers(layer), key=lambda inner: -len(inner.variables)):
         owners.update({id(variable): type(inner) for variable in inner.variables})
     return [(variable, owners[id(variable)]) for variable in layer.variables]
 

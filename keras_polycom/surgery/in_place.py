@@ -4,11 +4,13 @@ import keras
 
 from keras_polycom import activations
 from keras_polycom.layers.channels import on_axis
+from keras_polycom.layers.nested import nested_layers
+from keras_polycom.surgery.instances import give_weights
 from keras_polycom.surgery.kinds import Activations, config_of, dtype_of
 from keras_polycom.surgery.replace import check_replacements, nothing_replaced
-from keras_polycom.surgery.report import CANNOT, KEPT, REPLACED, Report, Site
+from keras_polycom.surgery.report import CANNOT, KEPT, REPLACED, Site
 from keras_polycom.surgery.selection import as_predicate
-from keras_polycom.surgery.surgeon import Surgeon, inner_layers
+from keras_polycom.surgery.surgeon import Surgeon
 
 
 @keras.saving.register_keras_serializable(package="keras_polycom")
@@ -106,7 +108,8 @@ def replace_activations_in_place(model, replacements, *, only=None):
     if not swaps:
         raise nothing_replaced(surgeon)
     swapped = SwappedModel(model, swaps, name=f"{model.name}_swapped")
-    swapped.report = Report(surgeon.sites)
+    swapped.report = surgeon.report
+    give_weights(model, surgeon.instances)
     if model.compiled:
         config = model.get_compile_config()
         model.compile_from_config(config)
@@ -115,7 +118,7 @@ def replace_activations_in_place(model, replacements, *, only=None):
 
 
 def _all_layers(model):
-    return [*inner_layers(model), model]
+    return [*nested_layers(model), model]
 
 
 def _swaps_of(layer, position, surgeon):
@@ -132,6 +135,7 @@ def _swaps_of(layer, position, surgeon):
         made = activations.get_layer(identifier, name=f"{layer.name}_{attribute}", dtype=dtype_of(layer))
         made = on_axis(made, 1 if getattr(layer, "data_format", None) == "channels_first" else -1)
         surgeon.sites.append(Site(path, name, REPLACED, type(made).__name__))
+        surgeon.keep(made, identifier)
         yield {
             "layer": position,
             "class_name": type(layer).__name__,

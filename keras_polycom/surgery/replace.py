@@ -25,8 +25,8 @@ def replace_activations(model, replacements, *, only=None, return_report=False):
         model: functional or sequential Keras model. A model of a class of its own becomes a plain functional model,
             unless it is one of `keras_polycom.models`; methods of such a class are lost.
         replacements: dict from what is to be replaced (a name such as `"relu"`, a layer class, a function) to the
-            replacement: a name, a layer class, a maker, a config or an instance, which is made again from its config
-            for every place.
+            replacement: a name, a layer class, a maker, a config or an instance, of which every place gets a copy with
+            its current weights.
         only: limits the layers that are touched: a layer name, in which `*` and `?` stand for any text; a layer class;
             a function from layer to bool; or a list of these. Defaults to `None`, all layers.
         return_report: bool. Whether to return a `surgery.Report` too, which lists every activation of the model and

@@ -2,6 +2,7 @@
 
 import keras
 
+from keras_polycom.layers.nested import nested_layers
 from keras_polycom.surgery.kinds import config_of, dtype_of
 from keras_polycom.surgery.report import CANNOT, KEPT, REPLACED, Report, Site
 
@@ -17,6 +18,7 @@ class Surgeon:
     Attributes:
         report: `Report` of all that was seen so far.
         made: list of the layers made as replacements. Those in configs are made again from there.
+        instances: list of those that were made of an instance, with its weights.
     """
 
     def __init__(self, kind, replacements, selected):
@@ -25,6 +27,7 @@ class Surgeon:
         self.selected = selected
         self.sites = []
         self.made = []
+        self.instances = []
 
     @property
     def report(self):
@@ -70,8 +73,14 @@ class Surgeon:
         except ValueError as error:
             raise ValueError(f"{found} at {path} cannot be replaced by {identifier!r}: {error}") from error
         self.sites.append(Site(path, found, REPLACED, _described(layer)))
-        self.made.append(layer)
+        self.keep(layer, identifier)
         return layer
+
+    def keep(self, layer, identifier):
+        """Takes down a layer that was made as a replacement, and of what."""
+        self.made.append(layer)
+        if isinstance(identifier, keras.layers.Layer) and layer.weights:
+            self.instances.append(layer)
 
     def edited(self, config, path, operation):
         """The config with replacements in its arguments and in the layers it holds; itself if there are none."""
@@ -113,7 +122,7 @@ class Surgeon:
     def _report_hidden(self, layer, path, sites):
         """Reports what a layer makes in its own code: no config leads there."""
         known = {site.found for site in sites if site.outcome != REPLACED} | {self._name_in(made) for made in self.made}
-        for sub in inner_layers(layer):
+        for sub in nested_layers(layer):
             name = self._name_in(sub)
             if name is None or name in known:
                 continue
@@ -144,11 +153,6 @@ def remade(operation, config, path):
             f"{path} ({type(operation).__name__}) is not rebuilt by its own config ({error}): use "
             "replace_activations_in_place."
         ) from error
-
-
-def inner_layers(layer):
-    """All layers in a layer, at every depth, without itself."""
-    return list(layer._flatten_layers(include_self=False))
 
 
 def _described(layer):

@@ -106,6 +106,18 @@ def test_trained_saved_and_loaded(model, x, tmp_path):
     np.testing.assert_allclose(fresh.predict(x, verbose=0), expected, rtol=1e-6)
 
 
+def test_an_instance_takes_its_weights_along(model, x, tmp_path):
+    instance = PolyNorm()
+    instance.set_weights([np.array([0.7, -0.2, 0.4], "float32"), np.array([0.1], "float32")])
+    swapped = surgery.replace_activations_in_place(model, {"relu": instance})
+    for layer in (model.block.rectified, model.block.dense.activation):
+        assert layer is not instance
+        np.testing.assert_array_equal(values(layer.coefficients), values(instance.coefficients))
+    expected = values(swapped(x))
+    swapped.save(tmp_path / "swapped.keras")
+    np.testing.assert_allclose(values(keras.saving.load_model(tmp_path / "swapped.keras")(x)), expected, rtol=1e-6)
+
+
 def test_keras_hub_vit(rng, tmp_path):
     keras_hub = pytest.importorskip("keras_hub")
     model = keras_hub.models.ViTBackbone(

@@ -8,6 +8,7 @@ import pytest
 
 import keras_polycom
 from keras_polycom import PolyNorm, PolyReLU, layers, models, replace_activations, surgery
+from keras_polycom.layers.nested import nested_layers
 
 
 def rectifier():
@@ -222,6 +223,47 @@ def test_replacements_of_every_form(replacement):
     made = [new.layers[0].activation, new.layers[1]]
     assert all(type(layer) is PolyNorm and layer is not replacement for layer in made)
     assert len(new.trainable_variables) == 2 + 2 * 2
+
+
+def learned():
+    """An instance with other coefficients than its config tells of."""
+    layer = PolyNorm()
+    layer.set_weights([np.array([0.7, -0.2, 0.4], "float32"), np.array([0.1], "float32")])
+    return layer
+
+
+def test_an_instance_takes_its_weights_to_every_place():
+    instance, rectified = learned(), keras.layers.ReLU(name="twice")
+    x = inputs = keras.Input((3, 4))
+    for layer in (rectified, keras.layers.Dense(4, "relu"), keras.layers.TimeDistributed(keras.layers.ReLU())):
+        x = layer(x)
+    model = keras.Model(inputs, PolyNorm(name="own")(rectified(x)))
+    new = replace_activations(model, {"relu": instance})
+    own = new.get_layer("own")
+    made = [layer for layer in nested_layers(new) if isinstance(layer, PolyNorm) and layer is not own]
+    assert len(made) == 4 and instance not in made
+    for layer in made:
+        np.testing.assert_array_equal(values(layer.coefficients), values(instance.coefficients))
+        np.testing.assert_array_equal(values(layer.bias), values(instance.bias))
+    np.testing.assert_array_equal(values(own.coefficients), values(model.get_layer("own").coefficients))
+
+
+def test_instances_of_one_config_are_told_apart():
+    first, second = learned(), PolyNorm()
+    layers = [keras.layers.Dense(4, "relu", name="a"), keras.layers.Dense(4, "silu", name="b")]
+    new = replace_activations(keras.Sequential([keras.Input((4,)), *layers]), {"relu": first, "silu": second})
+    for layer, instance in zip(new.layers, (first, second), strict=True):
+        np.testing.assert_array_equal(values(layer.activation.coefficients), values(instance.coefficients))
+
+
+def test_an_instance_takes_its_weights_into_a_model_of_this_package():
+    model = models.ViT(image_shape=(16, 16, 3), patch_size=8, num_layers=2, hidden_dim=8, num_heads=2, num_classes=3)
+    instance = learned()
+    new = replace_activations(model, {"gelu": instance})
+    made = [layer for layer in nested_layers(new) if isinstance(layer, PolyNorm)]
+    assert isinstance(new, models.ViT) and len(made) == 2
+    for layer in made:
+        np.testing.assert_array_equal(values(layer.coefficients), values(instance.coefficients))
 
 
 @pytest.mark.parametrize("key", ["relu", "ReLU", keras.layers.ReLU, keras.ops.relu, keras.activations.relu])
