@@ -14,12 +14,12 @@ BACKEND = keras.backend.backend()
 pytestmark = pytest.mark.filterwarnings("ignore")  # the exporters' own, about each other's versions
 
 
-def small():
+def small(patch_groups=True):
     """Every family once, in a network with images as input."""
     images = keras.Input((6, 6, 3), name="images")
     x = keras.layers.Conv2D(8, 3, activation=keras_polycom.PolyReLU(), name="convolution")(images)
     x = keras_polycom.CPLN(4)(x)
-    x = keras_polycom.PatchGroupNormalization(2, 2)(x)
+    x = keras_polycom.PatchGroupNormalization(2, 2)(x) if patch_groups else x
     x = keras.layers.Reshape((16, 8))(x)
     x = keras_polycom.MixNormalization(3, 2)(x)
     x = keras_polycom.GatedMoAFeedForward(12, variant="quadratic")(x)
@@ -94,6 +94,23 @@ def test_saved_model(model, x, tmp_path):
     model.export(str(tmp_path), verbose=False)
     loaded = tensorflow.saved_model.load(str(tmp_path))
     np.testing.assert_allclose(loaded.serve(x).numpy(), computed(model, x), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="Keras writes LiteRT from TensorFlow, or by packages not used here")
+@pytest.mark.parametrize("make", [lambda: small(patch_groups=False), pooling, transformer], ids=list(MODELS))
+def test_litert(make, x, tmp_path):
+    """Compiled halves used to be refused by the converter, or end in operations that phones do not have (CASES 048)."""
+    tensorflow = importlib.import_module("tensorflow")
+    images = keras.Input((6, 6, 3))
+    model = keras.Model(images, make()(keras.layers.RandomFlip()(images)))
+    model.export(str(tmp_path / "model.tflite"), format="litert", verbose=False)
+    interpreter = tensorflow.lite.Interpreter(str(tmp_path / "model.tflite"))
+    (inputs,), (outputs,) = interpreter.get_input_details(), interpreter.get_output_details()
+    interpreter.resize_tensor_input(inputs["index"], x.shape)
+    interpreter.allocate_tensors()  # fails where there is an operation of TensorFlow itself, "flex"
+    interpreter.set_tensor(inputs["index"], x)
+    interpreter.invoke()
+    np.testing.assert_allclose(interpreter.get_tensor(outputs["index"]), computed(model, x), rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.skipif(BACKEND != "torch", reason="the format of PyTorch")

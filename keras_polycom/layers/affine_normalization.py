@@ -2,6 +2,7 @@
 
 import keras
 
+from keras_polycom.layers.initial_values import get_initializer
 from keras_polycom.ops._numerics import check_epsilon
 from keras_polycom.ops.block_normalization import EPSILON
 
@@ -41,8 +42,8 @@ class AffineNormalization(keras.layers.Layer):
         self.epsilon = check_epsilon(epsilon)
         self.center = bool(center)
         self.scale = bool(scale)
-        self.beta_initializer = keras.initializers.get(beta_initializer)
-        self.gamma_initializer = keras.initializers.get(gamma_initializer)
+        self.beta_initializer = get_initializer(beta_initializer, "beta_initializer")
+        self.gamma_initializer = get_initializer(gamma_initializer, "gamma_initializer")
         self.beta_regularizer = keras.regularizers.get(beta_regularizer)
         self.gamma_regularizer = keras.regularizers.get(gamma_regularizer)
         self.beta_constraint = keras.constraints.get(beta_constraint)

@@ -2,6 +2,8 @@
 
 import keras
 
+from keras_polycom.layers.initial_values import get_initializer
+
 
 @keras.saving.register_keras_serializable(package="keras_polycom")
 class ClassToken(keras.layers.Layer):
@@ -32,7 +34,7 @@ class ClassToken(keras.layers.Layer):
         super().__init__(**kwargs)
         if token_initializer is None:
             token_initializer = keras.initializers.TruncatedNormal(stddev=0.02)
-        self.token_initializer = keras.initializers.get(token_initializer)
+        self.token_initializer = get_initializer(token_initializer, "token_initializer")
         self.token_regularizer = keras.regularizers.get(token_regularizer)
         self.token_constraint = keras.constraints.get(token_constraint)
         self.supports_masking = True

@@ -4,6 +4,7 @@ import keras
 
 from keras_polycom import activations as activation_registry
 from keras_polycom import ops
+from keras_polycom.layers.initial_values import get_initializer
 from keras_polycom.layers.projections import Projections
 from keras_polycom.ops._numerics import at_least_float32
 from keras_polycom.ops.activation_dictionary import check_dictionary
@@ -49,7 +50,7 @@ class Mixture(Projections):
         self.activations = self._dictionary(activations, "activation")
         if _variant in ("bi_sided", "quadratic"):
             self.up_activations = self._dictionary(activations, "up_activation")
-        self.mixing_initializer = keras.initializers.get(mixing_initializer)
+        self.mixing_initializer = get_initializer(mixing_initializer, "mixing_initializer")
         self.mixing_regularizer = keras.regularizers.get(mixing_regularizer)
         self.mixing_constraint = keras.constraints.get(mixing_constraint)
 

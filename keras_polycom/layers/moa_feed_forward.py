@@ -3,6 +3,7 @@
 import keras
 
 from keras_polycom import feed_forwards, ops
+from keras_polycom.layers.initial_values import get_initializer
 from keras_polycom.layers.mixture import FULL, Mixture
 from keras_polycom.layers.projections import draw_of_its_own
 from keras_polycom.ops.mixing_gate import check_gate
@@ -27,7 +28,7 @@ class InputDependentMixture(Mixture):
         super().__init__(hidden_dim, activations, mixing_initializer=mixing_initializer, **kwargs)
         self.gate = check_gate(gate)
         self.gate_bias = bool(gate_bias)
-        self.mixing_bias_initializer = keras.initializers.get(mixing_bias_initializer)
+        self.mixing_bias_initializer = get_initializer(mixing_bias_initializer, "mixing_bias_initializer")
         self.mixing_bias_regularizer = keras.regularizers.get(mixing_bias_regularizer)
         self.mixing_bias_constraint = keras.constraints.get(mixing_bias_constraint)
 

@@ -194,7 +194,8 @@ class GroupedPolyNorm(NormalizedPolynomial):
         axis: integer. The axis of the means, behind the axes `group_index` covers. Defaults to `-1`.
         epsilon: float, added to each mean square. Defaults to `1e-6`.
         **kwargs: `coefficient_transform`, `bias_limit`, `output_scale` and the initializer, regularizer and constraint
-            arguments of `PolyNorm`; initial values given as numbers hold for every group.
+            arguments of `PolyNorm`; initial values of shape (order,) hold for every group, those of shape (num_groups,
+            order) give each its own.
 
     Raises:
         ValueError: an argument out of range, shapes that do not fit, or an index out of range.

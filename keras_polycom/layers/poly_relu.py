@@ -3,6 +3,7 @@
 import keras
 
 from keras_polycom import activations, ops
+from keras_polycom.layers.initial_values import get_initializer
 from keras_polycom.layers.polynomial import Polynomial
 
 
@@ -92,7 +93,7 @@ class PolyPReLU(Polynomial):
         super().__init__(order, **kwargs)
         if alpha_initializer is None:
             alpha_initializer = keras.initializers.Constant(0.25)
-        self.alpha_initializer = keras.initializers.get(alpha_initializer)
+        self.alpha_initializer = get_initializer(alpha_initializer, "alpha_initializer", (1,))
         self.alpha_regularizer = keras.regularizers.get(alpha_regularizer)
         self.alpha_constraint = keras.constraints.get(alpha_constraint)
         self.alpha = self.add_weight(

@@ -1,10 +1,8 @@
 """What the layers of the polynomial family share: their coefficients and bias, made in `__init__`."""
 
-import math
-from collections.abc import Sequence
-
 import keras
 
+from keras_polycom.layers.initial_values import get_initializer
 from keras_polycom.ops._numerics import check_count
 
 
@@ -16,8 +14,8 @@ class Polynomial(keras.layers.Layer):
 
     Args:
         order: integer, at least 1. The highest power.
-        coefficients_initializer: initializer, or the values themselves as a sequence of `order` numbers, `a_1` first;
-            `None` for `1 / order` each.
+        coefficients_initializer: initializer, or the values themselves as a sequence or an array of `order` numbers,
+            `a_1` first; `None` for `1 / order` each.
         coefficients_regularizer, coefficients_constraint: optional regularizer and constraint.
         bias_initializer, bias_regularizer, bias_constraint: the same for `a_0`. The bias starts at 0 by default.
         _initial_coefficient: float. What `None` stands for.
@@ -45,10 +43,12 @@ class Polynomial(keras.layers.Layer):
             coefficients_initializer = keras.initializers.Constant(
                 1 / order if _initial_coefficient is None else _initial_coefficient
             )
-        self.coefficients_initializer = _initializer(coefficients_initializer, order)
+        self.coefficients_initializer = get_initializer(
+            coefficients_initializer, "coefficients_initializer", (order,), (*_group_shape, order)
+        )
         self.coefficients_regularizer = keras.regularizers.get(coefficients_regularizer)
         self.coefficients_constraint = keras.constraints.get(coefficients_constraint)
-        self.bias_initializer = keras.initializers.get(bias_initializer)
+        self.bias_initializer = get_initializer(bias_initializer, "bias_initializer", _group_shape or (1,))
         self.bias_regularizer = keras.regularizers.get(bias_regularizer)
         self.bias_constraint = keras.constraints.get(bias_constraint)
         self.supports_masking = True
@@ -85,15 +85,3 @@ class Polynomial(keras.layers.Layer):
             "bias_regularizer": keras.regularizers.serialize(self.bias_regularizer),
             "bias_constraint": keras.constraints.serialize(self.bias_constraint),
         }
-
-
-def _initializer(identifier, order):
-    if not isinstance(identifier, Sequence) or isinstance(identifier, str):
-        return keras.initializers.get(identifier)
-    values = [float(value) for value in identifier]
-    if len(values) != order or not all(map(math.isfinite, values)):
-        raise ValueError(
-            f"`coefficients_initializer` given as numbers must hold `order` finite ones. Received: order={order}, "
-            f"{len(values)} numbers {values}"
-        )
-    return keras.initializers.Constant(values)

@@ -3,6 +3,7 @@
 import keras
 
 from keras_polycom import ops
+from keras_polycom.layers.initial_values import get_initializer
 
 
 class PositionTable(keras.layers.Layer):
@@ -57,7 +58,7 @@ class PositionEmbedding(PositionTable):
         super().__init__(**kwargs)
         if table_initializer is None:
             table_initializer = keras.initializers.TruncatedNormal(stddev=0.02)
-        self.table_initializer = keras.initializers.get(table_initializer)
+        self.table_initializer = get_initializer(table_initializer, "table_initializer")
         self.table_regularizer = keras.regularizers.get(table_regularizer)
         self.table_constraint = keras.constraints.get(table_constraint)
 

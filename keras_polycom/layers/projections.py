@@ -2,6 +2,7 @@
 
 import keras
 
+from keras_polycom.layers.initial_values import get_initializer
 from keras_polycom.ops._numerics import check_count
 
 
@@ -42,8 +43,8 @@ class Projections(keras.layers.Layer):
         self.hidden_dim = check_count(hidden_dim, "hidden_dim")
         self.use_bias = use_bias
         self.dropout = dropout
-        self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.bias_initializer = keras.initializers.get(bias_initializer)
+        self.kernel_initializer = get_initializer(kernel_initializer, "kernel_initializer")
+        self.bias_initializer = get_initializer(bias_initializer, "bias_initializer")
         self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
         self.bias_regularizer = keras.regularizers.get(bias_regularizer)
         self.kernel_constraint = keras.constraints.get(kernel_constraint)

@@ -2,6 +2,8 @@
 
 import keras
 
+from keras_polycom.layers.initial_values import get_initializer
+
 
 def visible_count(tokens, mask_ratio):
     """The number of tokens that stay visible: `tokens * (1 - mask_ratio)`, cut to an integer in Python's float64.
@@ -152,7 +154,7 @@ class FillMasked(keras.layers.Layer):
         if token_initializer is None:
             token_initializer = keras.initializers.TruncatedNormal(stddev=0.02)
         self.prefix = prefix
-        self.token_initializer = keras.initializers.get(token_initializer)
+        self.token_initializer = get_initializer(token_initializer, "token_initializer")
         self.token_regularizer = keras.regularizers.get(token_regularizer)
         self.token_constraint = keras.constraints.get(token_constraint)
 

@@ -21,6 +21,7 @@ class ConfiguredModel(keras.Model):
         # Kept as text: dicts and lists that are attributes of a model get wrapped, and may be edited behind its back.
         self._arguments = json.dumps(arguments)
         self._policy = dtype
+        self._dtype_policy = getattr(dtype, "default_policy", dtype)  # compile() asks for it, to scale the loss
         for layer in nested_layers(self):
             # A layer that still holds the map of all policies quantizes and runs, but Keras cannot save it again.
             layer._dtype_policy = _own_policy(layer)

@@ -8,6 +8,9 @@ import keras
 
 _KERAS_EXPORT = inspect.unwrap(keras.Model.export).__code__
 
+# What a format keeps as it was traced, compiled halves included.
+_WITH_DERIVATIVES = ("tf_saved_model",)
+
 _in_scope = False
 
 
@@ -23,7 +26,7 @@ def exporting_scope():
 
 
 def is_exporting():
-    """Whether the call comes out of `exporting_scope`, or of `model.export(..., format="onnx")`.
+    """Whether the call comes out of `exporting_scope`, or of `model.export` to any format but a SavedModel.
 
     Keras says nowhere that it exports: its method is looked for among the callers.
     """
@@ -32,6 +35,6 @@ def is_exporting():
     frame = sys._getframe(1)
     while frame is not None:
         if frame.f_code is _KERAS_EXPORT:
-            return frame.f_locals.get("format") == "onnx"
+            return frame.f_locals.get("format") not in _WITH_DERIVATIVES
         frame = frame.f_back
     return False

@@ -189,6 +189,8 @@ def test_a_file_loads_in_a_fresh_process(tmp_path):
 def test_mixed_precision(make, policy):
     full, mixed = make(activation="poly_norm"), make(activation="poly_norm", dtype=policy)
     assert {v.dtype for v in mixed.trainable_variables} == {"float32"}
+    mixed.compile("sgd")
+    assert isinstance(mixed.optimizer, keras.optimizers.LossScaleOptimizer) == (policy == "mixed_float16")
     mixed.set_weights(full.get_weights())
     output = mixed(images())
     assert keras.backend.standardize_dtype(output.dtype) == policy.removeprefix("mixed_")
