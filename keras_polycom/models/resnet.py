@@ -1,10 +1,13 @@
 """The residual network with bottleneck blocks, version 1.5."""
 
+import functools
+
 import keras
 
 from keras_polycom import activations, normalizations
 from keras_polycom.layers.channels import on_axis
 from keras_polycom.layers.max_pooling import PaddedMaxPooling2D
+from keras_polycom.layers.poly_relu import PolyPReLU, PolyReLU
 from keras_polycom.models.configured import (
     ConfiguredModel,
     check_data_format,
@@ -17,6 +20,9 @@ from keras_polycom.ops._numerics import check_count
 EXPANSION = 4
 VARIANTS = {"resnet50": (3, 4, 6, 3), "resnet101": (3, 4, 23, 3), "resnet152": (3, 8, 36, 3)}
 STEMS = ("imagenet", "cifar")
+
+# Each block's sum is raised to the third power and added up again, which no normalization undoes.
+_CUBES_OF_CUBES = {"poly_relu": PolyReLU, "poly_prelu": PolyPReLU}
 
 
 @keras.saving.register_keras_serializable(package="keras_polycom")
@@ -48,7 +54,9 @@ class ResNet50(ConfiguredModel):
             stride 1, for small images. Defaults to `"imagenet"`.
         stem_width: integer or `None`. Channels of the stem; `None` for `widths[0]`. Defaults to `None`.
         activation: activation at every site: a name, function, layer class, maker, config, or a layer instance, which
-            is cloned per site. Defaults to `"relu"`.
+            is cloned per site. By name or class, PolyReLU and PolyPReLU start as the rectifier they are made of:
+            coefficients of 1/3 each would overflow before the first step, since sums of blocks are cubed one after
+            another. They want a small learning rate here; PolyNorm is the steadier one. Defaults to `"relu"`.
         normalization: normalization: a name, class, maker, config or instance. Defaults to `"batch_norm"` (epsilon
             1e-5, momentum 0.9).
         zero_init_residual: bool. Whether the last gain of each block starts at 0, so that blocks start as identities.
@@ -161,7 +169,7 @@ class _Parts:
     """Makes the layers of one model: all that its blocks have in common."""
 
     def __init__(self, activation, normalization, data_format, dtype):
-        self.identifiers = (activation, normalization)
+        self.identifiers = (_started_as_rectifier(activation), normalization)
         self.data_format = data_format
         self.dtype = dtype
         self.channel_axis = -1 if data_format == "channels_last" else 1
@@ -191,6 +199,13 @@ class _Parts:
     def activation(self, x, name):
         layer = activations.get_layer(self.identifiers[0], name=name, dtype=self.dtype)
         return on_axis(layer, self.channel_axis, data_format=self.data_format)(x)
+
+
+def _started_as_rectifier(activation):
+    layer_class = _CUBES_OF_CUBES.get(activation) if isinstance(activation, str) else activation
+    if layer_class not in _CUBES_OF_CUBES.values():
+        return activation
+    return functools.partial(layer_class, coefficients_initializer=[1.0, 0.0, 0.0])
 
 
 def _stem(x, filters, stem, parts):

@@ -4,7 +4,7 @@ import pytest
 from models_small import images, predict, resnet
 from reference_values import assert_close
 
-from keras_polycom import PolyNorm
+from keras_polycom import PolyNorm, PolyPReLU, PolyReLU
 from keras_polycom.models import ResNet50
 
 
@@ -49,6 +49,44 @@ def test_poly_norm_normalizes_channels_at_each_position():
 def test_an_axis_that_was_chosen_is_kept():
     model = resnet(activation=PolyNorm(axis=2), data_format="channels_first", image_shape=(3, 16, 24))
     assert model.get_layer("stem_activation").axis == 2
+
+
+@pytest.mark.parametrize("activation", ["poly_relu", PolyReLU], ids=["name", "class"])
+def test_poly_relu_starts_as_the_rectifier(activation):
+    """With 1/3 each the features of three blocks were 1e14, those of sixteen infinite."""
+    rectified, model = resnet(activation="relu"), resnet(activation=activation)
+    model.set_weights(_with_rectifiers(rectified, model))
+    x = 3 * images()
+    assert_close(model(x, training=True), rectified(x, training=True), 1e-5)
+    loaded = ResNet50.from_config(model.get_config()).get_layer("stem_activation")
+    np.testing.assert_array_equal(keras.ops.convert_to_numpy(loaded.coefficients), [1, 0, 0])
+
+
+def _with_rectifiers(rectified, model):
+    """The weights of a model without learned activations, among these of one that has them."""
+    given = iter(rectified.get_weights())
+    return [keras.ops.convert_to_numpy(w) if "activation" in w.path else next(given) for w in model.weights]
+
+
+def test_chosen_coefficients_are_kept():
+    model = resnet(activation=PolyReLU(coefficients_initializer=[0.5, 0.25, 0.1]))
+    coefficients = keras.ops.convert_to_numpy(model.get_layer("stem_activation").coefficients)
+    np.testing.assert_allclose(coefficients, [0.5, 0.25, 0.1], rtol=1e-6)
+    prelu = resnet(activation="poly_prelu").get_layer("stem_activation")
+    assert isinstance(prelu, PolyPReLU)
+    np.testing.assert_array_equal(keras.ops.convert_to_numpy(prelu.coefficients), [1, 0, 0])
+
+
+@pytest.mark.parametrize("activation", ["poly_relu", "poly_norm"])
+def test_trains_in_half_precision(activation, rng):
+    """CASES 074."""
+    model = resnet(activation=activation, depths=(1, 1), dtype="mixed_float16")
+    model.compile(keras.optimizers.Adam(1e-3), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    x, y = rng.standard_normal((8, *model.image_shape)).astype("float32"), rng.integers(4, size=8)
+    losses = model.fit(x, y, batch_size=4, epochs=12, verbose=0).history["loss"]
+    scale = float(keras.ops.convert_to_numpy(model.optimizer.dynamic_scale))
+    assert np.isfinite(losses).all() and losses[-1] < losses[0]
+    assert scale >= 2**12, "more than three of 24 steps were skipped"
 
 
 def test_zero_init_residual_starts_blocks_as_identities():
