@@ -38,6 +38,10 @@ OPS = {
     "pln": (lambda x, gamma, beta: ops.parallel_layer_norm(x, 3, gamma, beta), [(3, 6), (6,), (6,)]),
     "mix_activations": (lambda h, w: ops.mix_activations(h, w, SMALL), [(3, 6), (3, 3)]),
     "mix_one_sided": (lambda y, z, w: ops.mix_one_sided(y, z, w, SMALL), [(3, 6), (3, 6), (3,)]),
+    "mix_bi_sided": (
+        lambda y, z, r, p: ops.mix_bi_sided(y, z, r, p, SMALL, ["relu", "tanh"]),
+        [(3, 6), (3, 6), (3, 3), (2,)],
+    ),
     "mix_quadratic": (lambda y, z, w: ops.mix_quadratic(y, z, w, SMALL), [(3, 6), (3, 6), (6,)]),
     "pls": (lambda x, gamma: ops.parallel_layer_scaling(x, 2, gamma), [(3, 6), (6,)]),
 }
@@ -257,17 +261,20 @@ def test_compiling_can_be_forbidden():
         config.set_compile_halves("no")
 
 
-@pytest.mark.parametrize("name", ["poly_relu", "poly_norm", "grouped_poly_norm", "pln", "pls"])
-def test_only_the_input_is_kept(name):
+@ALL_OPS
+def test_only_the_inputs_are_kept(name):
+    """CASES 081: no number more than the input, or both branches, and a few per row."""
     function, inputs = inputs_of(name, "float32")
     if "poly" in name:
-        inputs[0] = torch.randn(3, 3000)
+        inputs[0] = torch.randn((3, 3000, 2) if "axis" in name else (3, 3000))
     leaves = [x.requires_grad_() for x in inputs]
     kept = {}
-    with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.setdefault(t.data_ptr(), t.nbytes), lambda t: t):
+    hooks = torch.autograd.graph.saved_tensors_hooks(lambda t: kept.setdefault(t.data_ptr(), t.nbytes), lambda t: t)
+    with config.fast_roads_scope("on"), hooks:
         function(*leaves)
-    weights = sum(x.nbytes for x in inputs[1:])
-    assert sum(kept.values()) <= 1.01 * inputs[0].nbytes + weights
+    branches = 2 if name in ("mix_one_sided", "mix_bi_sided", "mix_quadratic") else 1
+    others = sum(x.nbytes for x in inputs[branches:])
+    assert sum(kept.values()) <= 1.01 * branches * inputs[0].nbytes + others * (2 if name == "mix_bi_sided" else 1)
 
 
 def test_no_graph_without_gradients():

@@ -105,6 +105,20 @@ def mix_one_sided_refuses(y, z, weights, activations):
     return _mixture_refusal(y, z, activations)
 
 
+def mix_bi_sided(y, z, gate_weights, up_weights, activations, up_activations):
+    """`sum_k r_k s_k(y) sum_l p_l s_l(z)`; see `keras_polycom.ops.mix_bi_sided`."""
+    y, z = as_tensor(y), as_tensor(z)
+    names = torch_mixtures.names_of(activations), torch_mixtures.names_of(up_activations)
+    weights = [_mixing(gate_weights, y), _mixing(up_weights, z)]
+    if weights[0].dim() != weights[1].dim():
+        weights = [w.expand(*z.shape[:-1], w.shape[-1]) for w in weights]
+    return _mixture(y, z, torch.cat(weights, dim=-1), *names, None)
+
+
+def mix_bi_sided_refuses(y, z, gate_weights, up_weights, activations, up_activations):
+    return _mixture_refusal(y, z, (*activations, *up_activations))
+
+
 def mix_quadratic(y, z, weights, activations, up_activations):
     """`sum_{k<=l} p_kl s_k(y) s_l(z)`; see `keras_polycom.ops.mix_quadratic`."""
     y, z = as_tensor(y), as_tensor(z)

@@ -1,7 +1,8 @@
 """Mixtures of activations of one or two branches with a hand-written derivative that keeps only the branches.
 
-All are `sum_j w_j s_k(y) t_l(z)` over pairs (k, l) of activations; with a single branch `s = 1`. Branches are
-(rows, hidden), weights (rows or 1, number of pairs).
+Either `sum_j w_j s_k(y) t_l(z)` over pairs (k, l) of activations, where with a single branch `s = 1`; or, without
+pairs, the product of two sums, `sum_k w_k s_k(y) sum_l w_l t_l(z)`. Branches are (rows, hidden), weights (rows or 1,
+number of pairs), or those of the two sums one after the other.
 """
 
 import math
@@ -24,15 +25,15 @@ def names_of(activations):
 
 
 def mixture(y, z, weights, gate_names, up_names, pairs):
-    """`sum_j w_j s_k(y) t_l(z)` over `pairs`, tuples (k, l) of positions in the two tuples of names.
+    """`sum_j w_j s_k(y) t_l(z)` over `pairs`, tuples (k, l) of positions in the two tuples of names, or their product.
 
     Args:
         y: tensor (rows, hidden), or `z` again where the gate is `ONE`.
         z: tensor (rows, hidden).
-        weights: tensor (rows or 1, number of pairs) of the dtype to compute in.
+        weights: tensor (rows or 1, number of pairs, or of names) of the dtype to compute in.
         gate_names: tuple of names, or `(ONE,)`.
         up_names: tuple of names.
-        pairs: tuple of pairs of integers.
+        pairs: tuple of pairs of integers, `None` for the product of two sums.
     """
     setting = gate_names, up_names, pairs
     if torch.compiler.is_compiling() or is_transformed(y, z, weights):
@@ -108,8 +109,22 @@ def _sums(weights, values, pairs, side, count):
     ]
 
 
+def _columns(weights, gate_names):
+    """The weights of the two sums, each a list of columns."""
+    columns = [weights[:, j, None] for j in range(weights.shape[1])]
+    return columns[: len(gate_names)], columns[len(gate_names) :]
+
+
+def _weighted(function, names, x, columns):
+    return sum(column * function(name, x) for name, column in zip(names, columns, strict=True))
+
+
 def _forward(z, y, weights, gate_names, up_names, pairs):
     raised, gate = z.to(weights.dtype), y.to(weights.dtype)
+    if pairs is None:
+        gate_weights, up_weights = _columns(weights, gate_names)
+        out = _weighted(_value, gate_names, gate, gate_weights) * _weighted(_value, up_names, raised, up_weights)
+        return out.to(z.dtype)
     rows = _sums(weights, [_value(name, raised) for name in up_names], pairs, 0, len(gate_names))
     if gate_names == (ONE,):
         return rows[0].to(z.dtype)
@@ -119,6 +134,15 @@ def _forward(z, y, weights, gate_names, up_names, pairs):
 def _backward(z, y, weights, upstream, gate_names, up_names, pairs):
     """Gradients of z, y and, per row, the weights."""
     raised, gate, g = z.to(weights.dtype), y.to(weights.dtype), upstream.to(weights.dtype)
+    if pairs is None:
+        gate_weights, up_weights = _columns(weights, gate_names)
+        gate_pull = g * _weighted(_value, up_names, raised, up_weights)
+        up_pull = g * _weighted(_value, gate_names, gate, gate_weights)
+        grad_z = up_pull * _weighted(_slope, up_names, raised, up_weights)
+        grad_y = gate_pull * _weighted(_slope, gate_names, gate, gate_weights)
+        grad_weights = [(gate_pull * _value(name, gate)).sum(1) for name in gate_names]
+        grad_weights += [(up_pull * _value(name, raised)).sum(1) for name in up_names]
+        return grad_z.to(z.dtype), grad_y.to(y.dtype), torch.stack(grad_weights, dim=1)
     up_values, gate_values = [_value(n, raised) for n in up_names], [_value(n, gate) for n in gate_names]
     columns = _sums(weights, gate_values, pairs, 1, len(up_names))
     grad_z = g * sum(_slope(n, raised) * column for n, column in zip(up_names, columns, strict=True))
