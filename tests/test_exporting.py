@@ -96,6 +96,23 @@ def test_saved_model(model, x, tmp_path):
     np.testing.assert_allclose(loaded.serve(x).numpy(), computed(model, x), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="the format of TensorFlow")
+def test_saved_model_in_half_precision(x, tmp_path):
+    """CASES 093: the served model takes float32 and computes what the model computes, in a graph too."""
+    tensorflow = importlib.import_module("tensorflow")
+    model = models.ViT(
+        image_shape=(6, 6, 3), patch_size=3, num_layers=1, hidden_dim=8, num_heads=2, num_classes=3,
+        activation="poly_norm", dtype="mixed_float16",
+    )  # fmt: skip
+    expected = computed(model, x).astype("float32")
+    model.export(str(tmp_path), verbose=False)
+    loaded = tensorflow.saved_model.load(str(tmp_path))
+    served = loaded.serve(x).numpy()
+    graph = tensorflow.function(lambda x: model(x, training=False))(x).numpy()
+    for actual in (served, graph):
+        np.testing.assert_allclose(actual.astype("float32"), expected, rtol=2e-3, atol=2e-3)
+
+
 @pytest.mark.skipif(BACKEND != "tensorflow", reason="Keras writes LiteRT from TensorFlow, or by packages not used here")
 @pytest.mark.parametrize("make", [lambda: small(patch_groups=False), pooling, transformer], ids=list(MODELS))
 def test_litert(make, x, tmp_path):

@@ -43,6 +43,35 @@ print("NEW", sorted(after - before), keras_polycom.config.fast_roads())
     assert "NEW [] off" in run_python(code, KERAS_POLYCOM_FAST_ROADS="off")
 
 
+ALONE = """
+import sys
+others = {"jax", "tensorflow", "torch"} - {sys.argv[1]}
+class Without:
+    def __init__(self, finder):
+        self.finder = finder
+    def __getattr__(self, name):
+        return getattr(self.finder, name)
+    def find_spec(self, name, path=None, target=None):
+        return None if name.partition(".")[0] in others else self.finder.find_spec(name, path, target)
+sys.meta_path[:] = map(Without, sys.meta_path)
+import keras, numpy as np, keras_polycom
+model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(4, "relu"), keras_polycom.PolyNorm()])
+model.compile("sgd", "mse")
+model.fit(np.ones((4, 4)), np.ones((4, 4)), verbose=0)
+model.save(sys.argv[2])
+loaded = keras.saving.load_model(sys.argv[2])
+new = keras_polycom.replace_activations(loaded, {"relu": "pln[2]"})
+keras_polycom.convert.make_poly_norm({"weight": np.ones(3), "bias": np.zeros(1)}, source="liger")
+print("OUTPUT", new.predict(np.ones((2, 4)), verbose=0).shape, others.isdisjoint(sys.modules))
+"""
+
+
+def test_works_where_only_its_backend_is_installed(tmp_path):
+    """CASES 076."""
+    printed = run_python(ALONE, keras.backend.backend(), tmp_path / "model.keras")
+    assert "OUTPUT (2, 4) True" in printed, printed
+
+
 def test_a_wrong_switch_in_the_environment_is_refused(monkeypatch):
     monkeypatch.setenv("KERAS_POLYCOM_FAST_ROADS", "fast")
     with pytest.raises(ValueError, match="KERAS_POLYCOM_FAST_ROADS must be one of auto, off, on. Received: 'fast'"):

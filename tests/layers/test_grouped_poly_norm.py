@@ -6,9 +6,16 @@ import keras
 import numpy as np
 import pytest
 from harness import call, check_layer, compiled_call, weight_gradients
-from reference_values import TOLERANCE, as_float64, assert_close, load
+from reference_values import (
+    EAGER_AND_COMPILED,
+    TOLERANCE,
+    as_float64,
+    assert_close,
+    load,
+    value_and_gradients,
+)
 
-from keras_polycom import GroupedPolyNorm, PolyNorm
+from keras_polycom import GroupedPolyNorm, PolyNorm, ops
 
 STABILISED = {"coefficient_transform": "sigmoid", "bias_limit": 0.5, "output_scale": 0.5}
 EVERY_ARGUMENT = {
@@ -144,6 +151,31 @@ def test_padding_rows_of_expert_buffers(rng):
         as_float64(layer(buffers, index))[:, 3:], np.array([0.1, -0.2])[:, None, None] * np.ones((2, 5, 6)), 1e-7
     )
     assert all(np.isfinite(g).all() for g in weight_gradients(layer, [buffers, index]).values())
+
+
+@pytest.mark.parametrize("compiled", EAGER_AND_COMPILED)
+def test_gradients_at_rows_of_zeros_and_next_to_huge_padding(compiled, rng):
+    """CASES 009 and 090: at zero only the linear term pulls, by a_1 / sqrt(epsilon); padding of 1e30 has no say."""
+    x = rng.standard_normal((2, 4, 6)).astype("float32")
+    x[0, 1] = x[1] = 0.0
+    coefficients = np.array([[0.3, 0.5, 0.2], [0.7, 0.1, 0.4]], "float32")
+    upstream = rng.standard_normal(x.shape).astype("float32")
+
+    def gradient(x, upstream):
+        inputs = {"x": x, "a": coefficients, "b": np.zeros(2, "float32"), "index": np.array([0, 1])}
+        function = lambda x, a, b, index: ops.grouped_poly_norm(x, a, b, index)  # noqa: E731
+        return value_and_gradients(function, inputs, upstream, compiled=compiled)[1]
+
+    alone = gradient(x, upstream)
+    for group, rows in ((0, [1]), (1, [0, 1, 2, 3])):
+        expected = upstream[group, rows] * coefficients[group, 0] / 1e-3
+        np.testing.assert_allclose(alone["x"][group, rows], expected, rtol=1e-5)
+    assert all(np.isfinite(g).all() for g in alone.values())
+    padded = np.concatenate([x, np.full((2, 2, 6), 1e30, "float32")], axis=1)
+    beside = gradient(padded, np.pad(upstream, ((0, 0), (0, 2), (0, 0))))
+    np.testing.assert_allclose(beside["x"][:, :4], alone["x"], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(beside["a"], alone["a"], rtol=1e-5, atol=1e-6)
+    assert np.all(beside["x"][:, 4:] == 0)
 
 
 def test_groups_without_rows_get_zero_gradients():

@@ -137,6 +137,16 @@ def test_half_precision_trains_without_overflow(policy):
     assert keras.backend.standardize_dtype(model.output["prediction"].dtype) == policy.removeprefix("mixed_")
 
 
+def test_float64_trains():
+    """CASES 019."""
+    model, inputs = small(dtype="float64", seed=1), images_and_noise(4)
+    model.compile(keras.optimizers.Adam(3e-3), **QUICK)
+    losses = model.fit(inputs, batch_size=4, epochs=3, verbose=0).history["loss"]
+    assert losses[-1] < losses[0]
+    assert {v.dtype for v in model.trainable_variables} == {"float64"}
+    assert keras.backend.standardize_dtype(model(inputs)["prediction"].dtype) == "float64"
+
+
 def test_fit_compiled_with_an_odd_last_batch():
     model = small(dropout=0.1, seed=1)
     model.compile(keras.optimizers.Adam(3e-3), jit_compile=BACKEND != "torch")

@@ -13,6 +13,7 @@ from models_small import CLASSES, IMAGE, MODELS, compile_and_fit, images, labels
 from reference_values import assert_close
 
 from keras_polycom import DropPath, FeedForward, PolyNorm, PolyReLU, activations, models
+from keras_polycom.layers.nested import nested_layers
 
 every_model = pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
 
@@ -195,6 +196,30 @@ def test_mixed_precision(make, policy):
     output = mixed(images())
     assert keras.backend.standardize_dtype(output.dtype) == policy.removeprefix("mixed_")
     assert_close(output, full(images()), 0.02 if policy == "mixed_float16" else 0.1, policy)
+
+
+@every_model
+def test_float64(make):
+    """CASES 019."""
+    full, double = make(activation="poly_norm"), make(activation="poly_norm", dtype="float64")
+    double.set_weights(full.get_weights())
+    assert {v.dtype for v in double.trainable_variables} == {"float64"}
+    output = double(images())
+    assert keras.backend.standardize_dtype(output.dtype) == "float64"
+    assert_close(output, full(images()), 1e-4)
+
+
+@every_model
+def test_frozen_as_a_whole(make):
+    """CASES 027: an activation inside that is set free does not train in a frozen model, as in Keras everywhere."""
+    model = make(activation="poly_norm")
+    model.trainable = False
+    layer = next(layer for layer in nested_layers(model) if isinstance(layer, PolyNorm))
+    layer.trainable = True
+    assert not model.trainable_variables and len(model.non_trainable_variables) == len(model.variables)
+    lines = []
+    model.summary(print_fn=lines.append)
+    assert "Trainable params: 0 " in "".join(lines)
 
 
 @every_model

@@ -21,6 +21,15 @@ from tracing import traced
 from keras_polycom import config, ops
 
 
+@pytest.mark.parametrize("op", [ops.parallel_layer_norm, ops.parallel_layer_scaling], ids=["pln", "pls"])
+def test_gradients_in_float16_on_values_up_to_4500(op):
+    """CASES 002: squares of 4500 leave the range of float16."""
+    inputs, upstream = {"x": 300.0 * np.arange(16)[None]}, 1000 * np.linspace(-1, 1, 16)[None] ** 3
+    half, full = (value_and_gradients(lambda x: op(x, 8), inputs, upstream, dtype) for dtype in ("float16", "float32"))
+    for a, b in ((half[0], full[0]), (half[1]["x"], full[1]["x"])):
+        np.testing.assert_allclose(a, b, atol=2e-3 * np.abs(b).max())
+
+
 def of_reference(name):
     """The op of a reference file, with arguments named as there."""
     meta = load(name)["meta"]
