@@ -2,11 +2,17 @@
 
 import importlib
 import os
+import tempfile
 
 BACKEND = os.environ.setdefault("KERAS_BACKEND", "jax")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 if BACKEND == "jax":  # a CPU that looks like four devices, for the tests of several; all else uses the first
     os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=4")
+    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:  # what one process has compiled, the others take over
+        shared_by_all_processes = tempfile.TemporaryDirectory(prefix="keras-polycom-tests-")  # removed at the end
+        os.environ["JAX_COMPILATION_CACHE_DIR"] = shared_by_all_processes.name
+        os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+        os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
 
 backend_module = importlib.import_module(BACKEND)  # first of all, and an error here fails the whole run
 
