@@ -34,6 +34,20 @@ def with_halves(formula, forward, backward):
     return function
 
 
+def unless(done, tried, again):
+    """Returns the tensors `tried` where `done`, else those of `again()`, which are then computed and only then.
+
+    A loop of at most one turn: of a `tf.cond` XLA computes both branches and selects.
+    """
+    _, *results = tf.while_loop(
+        lambda done, *_: tf.logical_not(done),
+        lambda *_: (tf.constant(True), *again()),
+        (done, *tried),
+        shape_invariants=(done.shape, *(tf.TensorShape([None] * t.shape.rank) for t in tried)),
+    )
+    return [tf.ensure_shape(result, t.shape) for result, t in zip(results, tried, strict=True)]
+
+
 def _unseen(function, tensors):
     """`function(*tensors)` unseen by tapes: for them a compiled function would return all that it computes."""
     return function(*map(tf.stop_gradient, tensors))

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from keras_polycom.ops._numerics import LARGEST_SCALE
 from keras_polycom.ops.fused.shared import formulas
-from keras_polycom.ops.fused.tensorflow_halves import compiled, with_halves
+from keras_polycom.ops.fused.tensorflow_halves import compiled, unless, with_halves
 from keras_polycom.ops.fused.tensorflow_reductions import row_sums
 from keras_polycom.ops.polynomial import horner, power_sum
 
@@ -119,7 +119,7 @@ def _statistics(x, order, dtype, epsilon):
 
     means = mean_powers(tf.ones((), dtype))
     in_range = tf.reduce_max(means[-1]) < dtype.max**0.5
-    shrink, *means = tf.cond(in_range, lambda: (tf.ones_like(means[0]), *means), rescaled)
+    shrink, *means = unless(in_range, (tf.ones_like(means[0]), *means), rescaled)
     epsilon_i, inverse_roots = epsilon, []
     for mean in means:
         epsilon_i = epsilon_i * (shrink * shrink)

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from keras_polycom.ops._numerics import LARGEST_SCALE
 from keras_polycom.ops.fused.shared import formulas
-from keras_polycom.ops.fused.tensorflow_halves import compiled, with_halves
+from keras_polycom.ops.fused.tensorflow_halves import compiled, unless, with_halves
 from keras_polycom.ops.fused.tensorflow_reductions import row_sums
 
 # Up to this size a run is summed element by element, many runs at once; XLA on a CPU would sum one run after another.
@@ -77,7 +77,7 @@ def _statistics(x, epsilon, center):
 
     first, mean, variance = spread(ones)
     in_range = tf.reduce_max(variance) < x.dtype.max**0.5
-    shrink, first, mean, variance = tf.cond(in_range, lambda: (ones, first, mean, variance), rescaled)
+    shrink, first, mean, variance = unless(in_range, (ones, first, mean, variance), rescaled)
     return shrink, first, mean, 1 / tf.sqrt(variance + epsilon * shrink * shrink)
 
 
