@@ -26,7 +26,7 @@ def get_initializer(identifier, argument, *shapes):
     except (TypeError, ValueError) as error:
         raise ValueError(f"`{argument}` given as values must hold numbers. Received: {identifier!r}") from error
     if not np.isfinite(values).all() or (shapes and values.shape not in shapes):
-        shape = f" of the shape {' or '.join(map(str, shapes))}" if shapes else ""
+        shape = f" of the shape {' or '.join(map(str, dict.fromkeys(shapes)))}" if shapes else ""
         raise ValueError(
             f"`{argument}` given as values must hold finite numbers{shape}. Received: {values.tolist()}, of the shape "
             f"{values.shape}"

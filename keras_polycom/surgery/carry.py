@@ -20,7 +20,7 @@ def carry_over(old, new, surgeon):
     for layer, partner in pairs(old, new):
         partner.trainable = not layer.trainable  # TensorFlow hands on to the layers inside only what changes
         partner.trainable = layer.trainable
-    give_weights(new, surgeon.instances)
+    give_weights(nested_layers(new), surgeon.instances)
     for layer, partner in pairs(old, new):
         if not is_nested(layer):
             _carry_variables(layer, partner, surgeon)

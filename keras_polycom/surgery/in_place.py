@@ -107,9 +107,10 @@ def replace_activations_in_place(model, replacements, *, only=None):
         swaps.extend(_swaps_of(layer, position, surgeon))
     if not swaps:
         raise nothing_replaced(surgeon)
+    holders = _all_layers(model)
     swapped = SwappedModel(model, swaps, name=f"{model.name}_swapped")
     swapped.report = surgeon.report
-    give_weights(model, surgeon.instances)
+    give_weights([getattr(holders[swap["layer"]], swap["attribute"]) for swap in swaps], surgeon.instances)
     if model.compiled:
         config = model.get_compile_config()
         model.compile_from_config(config)

@@ -1,20 +1,18 @@
 """Replacements that were given as instances keep the weights of these, wherever a config made them anew."""
 
-from keras_polycom.layers.nested import nested_layers
-
 # What a place decides, not the instance.
 _OF_THE_PLACE = ("name", "dtype", "trainable")
 
 
-def give_weights(model, instances):
-    """Gives the layers in `model` that were made again from the config of an instance its weights.
+def give_weights(layers, instances):
+    """Gives the layers that were made again from the config of an instance its weights.
 
     Args:
-        model: operated model, before weights are carried over to it.
+        layers: list of layers, of which those with a trained past get that back afterwards.
         instances: list of the layers the surgeon made of instances, each with its weights.
     """
     by_name = {layer.name: layer for layer in instances}
-    for layer in nested_layers(model):
+    for layer in layers:
         alike = [by_name.get(layer.name), *instances]
         source = next((made for made in alike if made is not None and _is_alike(made, layer)), layer)
         if source is not layer:

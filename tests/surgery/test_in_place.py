@@ -118,6 +118,16 @@ def test_an_instance_takes_its_weights_along(model, x, tmp_path):
     np.testing.assert_allclose(values(keras.saving.load_model(tmp_path / "swapped.keras")(x)), expected, rtol=1e-6)
 
 
+def test_an_instance_leaves_its_like_alone(x):
+    model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(6, "relu"), PolyNorm()])
+    model.layers[1].set_weights([np.array([0.2, 0.5, 0.1], "float32"), np.array([0.3], "float32")])
+    instance = PolyNorm()
+    instance.set_weights([np.array([0.7, -0.2, 0.4], "float32"), np.array([0.1], "float32")])
+    surgery.replace_activations_in_place(model, {"relu": instance})
+    np.testing.assert_allclose(values(model.layers[0].activation.coefficients), [0.7, -0.2, 0.4], rtol=1e-6)
+    np.testing.assert_allclose(values(model.layers[1].coefficients), [0.2, 0.5, 0.1], rtol=1e-6)
+
+
 def test_keras_hub_vit(rng, tmp_path):
     keras_hub = pytest.importorskip("keras_hub")
     model = keras_hub.models.ViTBackbone(
