@@ -26,7 +26,7 @@ demo: .venv/installed-$(BACKEND)
 test: $(BACKENDS:%=test-%)
 
 $(BACKENDS:%=test-%): test-%: .venv/installed-all
-	KERAS_BACKEND=$* $(BIN)/python -m pytest --numprocesses=auto
+	KERAS_BACKEND=$* $(BIN)/python -m pytest --numprocesses=auto --durations=15
 
 test-crashes: $(BACKENDS:%=test-crashes-%)
 
