@@ -40,10 +40,10 @@ def pooling():
     return keras.Model(images, keras_polycom.PolyNorm()(keras.layers.GlobalAveragePooling2D()(x)))
 
 
-def transformer():
+def transformer(**changes):
     return models.ViT(
         image_shape=(6, 6, 3), patch_size=3, num_layers=1, hidden_dim=8, num_heads=2, num_classes=3,
-        activation="poly_norm", normalization="pln[4]",
+        activation="poly_norm", **{"normalization": "pln[4]", **changes},
     )  # fmt: skip
 
 
@@ -100,10 +100,7 @@ def test_saved_model(model, x, tmp_path):
 def test_saved_model_in_half_precision(x, tmp_path):
     """CASES 093: the served model takes float32 and computes what the model computes, in a graph too."""
     tensorflow = importlib.import_module("tensorflow")
-    model = models.ViT(
-        image_shape=(6, 6, 3), patch_size=3, num_layers=1, hidden_dim=8, num_heads=2, num_classes=3,
-        activation="poly_norm", dtype="mixed_float16",
-    )  # fmt: skip
+    model = transformer(normalization="layer_norm", dtype="mixed_float16")
     expected = computed(model, x).astype("float32")
     model.export(str(tmp_path), verbose=False)
     loaded = tensorflow.saved_model.load(str(tmp_path))

@@ -8,9 +8,6 @@ import keras
 
 _KERAS_EXPORT = inspect.unwrap(keras.Model.export).__code__
 
-# What a format keeps as it was traced, compiled halves included.
-_WITH_DERIVATIVES = ("tf_saved_model",)
-
 _in_scope = False
 
 
@@ -35,6 +32,6 @@ def is_exporting():
     frame = sys._getframe(1)
     while frame is not None:
         if frame.f_code is _KERAS_EXPORT:
-            return frame.f_locals.get("format") not in _WITH_DERIVATIVES
+            return frame.f_locals.get("format") != "tf_saved_model"  # which keeps compiled halves as they are
         frame = frame.f_back
     return False

@@ -98,7 +98,7 @@ def away_from_the_kink(rng, *shape):
     return x + 0.1 * np.sign(x)
 
 
-@pytest.mark.parametrize("order", [1, 2, 3, 5])
+@pytest.mark.parametrize("order", [1, 2, 3, 4, 5])
 def test_derivatives_of_poly_relu(order, rng):
     inputs = {"x": away_from_the_kink(rng, 2, 5), "a": np.linspace(0.2, 0.9, order), "b": np.array([0.1])}
     check_derivatives(poly_relu, inputs)

@@ -106,9 +106,15 @@ def test_trained_saved_and_loaded(model, x, tmp_path):
     np.testing.assert_allclose(fresh.predict(x, verbose=0), expected, rtol=1e-6)
 
 
+def learned(*coefficients):
+    """An instance with other weights than its config tells of."""
+    layer = PolyNorm()
+    layer.set_weights([np.array(coefficients, "float32"), np.array([0.1], "float32")])
+    return layer
+
+
 def test_an_instance_takes_its_weights_along(model, x, tmp_path):
-    instance = PolyNorm()
-    instance.set_weights([np.array([0.7, -0.2, 0.4], "float32"), np.array([0.1], "float32")])
+    instance = learned(0.7, -0.2, 0.4)
     swapped = surgery.replace_activations_in_place(model, {"relu": instance})
     for layer in (model.block.rectified, model.block.dense.activation):
         assert layer is not instance
@@ -119,10 +125,8 @@ def test_an_instance_takes_its_weights_along(model, x, tmp_path):
 
 
 def test_an_instance_leaves_its_like_alone(x):
-    model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(6, "relu"), PolyNorm()])
-    model.layers[1].set_weights([np.array([0.2, 0.5, 0.1], "float32"), np.array([0.3], "float32")])
-    instance = PolyNorm()
-    instance.set_weights([np.array([0.7, -0.2, 0.4], "float32"), np.array([0.1], "float32")])
+    model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(6, "relu"), learned(0.2, 0.5, 0.1)])
+    instance = learned(0.7, -0.2, 0.4)
     surgery.replace_activations_in_place(model, {"relu": instance})
     np.testing.assert_allclose(values(model.layers[0].activation.coefficients), [0.7, -0.2, 0.4], rtol=1e-6)
     np.testing.assert_allclose(values(model.layers[1].coefficients), [0.2, 0.5, 0.1], rtol=1e-6)
