@@ -19,6 +19,7 @@ backend_module = importlib.import_module(BACKEND)  # first of all, and an error 
 if BACKEND == "jax":
     backend_module.config.update("jax_enable_x64", True)  # otherwise float64 is float32 in disguise
     backend_module.config.update("jax_default_matmul_precision", "highest")
+    importlib.import_module("jax_draws").use()
 elif BACKEND == "torch":
     backend_module.backends.cuda.matmul.allow_tf32 = False
     backend_module.backends.cudnn.allow_tf32 = False

@@ -187,6 +187,8 @@ def test_lora(kind, x, tmp_path):
     trainable = [v.path.split("/")[-1] for v in model.trainable_variables]
     assert trainable.count("lora_kernel_a") == len(projections) and "kernel" not in trainable
     assert trainable.count("coefficients") == 2
+    blocks[0].activation.trainable = False  # adapters alone can be trained, or adapters and coefficients
+    assert [v.path.split("/")[-1] for v in model.trainable_variables].count("coefficients") == 1
     expected = as_float64(model(x))
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")

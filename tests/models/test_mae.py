@@ -162,6 +162,20 @@ def test_fit_compiled_with_an_odd_last_batch():
         assert again == pytest.approx(history["val_loss"][-1], rel=1e-6), "validation with noise is not deterministic"
 
 
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="where JAX always uses XLA, and PyTorch takes a minute to compile")
+def test_compiled_training_equals_eager_training():
+    """CASES 050, 094: patch extraction and gathering, forward and backward, with noise as second input."""
+    inputs, results = images_and_noise(5), []
+    for how in ({"jit_compile": True}, {"jit_compile": False, "run_eagerly": True}):
+        keras.utils.set_random_seed(0)
+        model = small()
+        model.compile(keras.optimizers.SGD(0.1), **how)
+        losses = model.fit(inputs, batch_size=4, epochs=1, shuffle=False, verbose=0).history["loss"]
+        results.append([losses, *(as_float64(v) for v in model.trainable_variables)])
+    for compiled, eager in zip(*results, strict=True):
+        assert_close(compiled, eager, 1e-5)
+
+
 def test_fit_learns_and_moves_every_weight():
     model = small(seed=1)
     model.compile(keras.optimizers.Adam(1e-2), **QUICK)
