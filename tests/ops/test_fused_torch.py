@@ -318,3 +318,17 @@ def test_refusals(arguments, reason):
 def test_refusals_of_block_normalization(arguments, reason):
     arguments = {"x": np.ones((2, 6), "float32"), "axes": (1,), "groups": (2,), **arguments}
     assert reason in fused.block_normalization_refuses(**arguments)
+
+
+def test_within_torch_compile_runs_of_channels_take_the_formula_unless_told_otherwise():
+    refusals = []
+
+    def function(x):
+        refusals.append(fused.block_normalization_refuses(x, (1,), (2,)))
+        return x + 1
+
+    for mode in ("auto", "on"):
+        torch.compiler.reset()
+        with config.fast_roads_scope(mode):
+            torch.compile(function, backend="eager", fullgraph=True)(torch.ones(2, 6))
+    assert refusals == ["torch.compile makes more of the formula", None]

@@ -80,6 +80,8 @@ def block_normalization_refuses(x, axes, groups, gamma=None, beta=None, axis=-1,
         return "it is for equal runs along the last axis only"
     if mask is not None:
         return "it takes no mask"
+    if config.fast_roads() == "auto" and torch.compiler.is_compiling():
+        return "torch.compile makes more of the formula"
     return _refusal(x, epsilon)
 
 
