@@ -56,6 +56,7 @@ CASES = {
     "grouped_poly_norm": (_grouped, {"x": _normal(5, 3, 8), **GROUPS}),
     "pln_8": (_runs(8), {"x": _normal(2, 3, 24), **AFFINE}),
     "pln_2": (_runs(2), {"x": _normal(5, 24), **AFFINE}),
+    "pln_many_rows": (_runs(2), {"x": _normal(19, 6), "gamma": _normal(6), "beta": _normal(6)}),
     "pln_3_no_affine": (_runs(3), {"x": _normal(5, 24)}),
     "pln_whole_row": (_runs(40), {"x": _normal(3, 80)}),
     "pls_4": (_runs(4, center=False), {"x": _normal(5, 24), **AFFINE}),

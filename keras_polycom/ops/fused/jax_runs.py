@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from keras_polycom.ops.fused.jax_reductions import row_sums
+from keras_polycom.ops.fused.jax_reductions import column_sums, row_sums
 
 # Up to this size a run is summed element by element, many runs at once; XLA on a CPU would sum one run after another.
 _LARGEST_UNROLLED_SIZE = 32
@@ -48,8 +48,8 @@ def _backward(settings, saved, upstream):
     z = _apply(raised, statistics)
     shrink, _, _, inverse_root = statistics
     grad_x = ((h - mean if settings[0] else h) - z * pull) * inverse_root * shrink
-    grad_gamma = None if gamma is None else jnp.sum(g * z, axis=0)
-    return grad_x.astype(x.dtype), grad_gamma, None if beta is None else jnp.sum(g, axis=0)
+    grad_gamma, grad_beta = column_sums([g * z, g])
+    return grad_x.astype(x.dtype), None if gamma is None else grad_gamma, None if beta is None else grad_beta
 
 
 _normalize.defvjp(_forward, _backward)

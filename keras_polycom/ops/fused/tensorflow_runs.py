@@ -8,7 +8,7 @@ import tensorflow as tf
 from keras_polycom.ops._numerics import LARGEST_SCALE
 from keras_polycom.ops.fused.shared import formulas
 from keras_polycom.ops.fused.tensorflow_halves import compiled, unless, with_halves
-from keras_polycom.ops.fused.tensorflow_reductions import row_sums
+from keras_polycom.ops.fused.tensorflow_reductions import column_sums, row_sums
 
 # Up to this size a run is summed element by element, many runs at once; XLA on a CPU would sum one run after another.
 _LARGEST_UNROLLED_SIZE = 32
@@ -48,7 +48,7 @@ def _backward(center, epsilon, x, gamma, beta, upstream):
     pull = _mean([a * _apply(b, statistics) for a, b in zip(_parts(h), _parts(raised), strict=True)])
     shrink, _, _, inverse_root = statistics
     grad_x = ((h - mean if center else h) - z * pull) * inverse_root * shrink
-    return tf.cast(grad_x, x.dtype), tf.reduce_sum(g * z, axis=0), tf.reduce_sum(g, axis=0)
+    return tf.cast(grad_x, x.dtype), *column_sums(g * z, g)
 
 
 def _statistics(x, epsilon, center):

@@ -10,6 +10,8 @@ from keras_polycom.ops.fused.torch_chunks import row_slices
 from keras_polycom.ops.fused.torch_compiled import CompiledHalf, wants_compiling
 from keras_polycom.ops.fused.torch_modes import is_transformed
 
+_ROWS = 8
+
 
 def normalize_runs(x, gamma, beta, epsilon, center):
     """`gamma z + beta`.
@@ -99,12 +101,19 @@ def _apply(z, _, dtype, gamma, beta):
 def _pull_back(z, inverse, gamma, upstream, center):
     """Gradients of x, gamma and beta."""
     g = upstream.to(z.dtype)
-    grad_gamma, grad_beta = (g * z).sum(0), g.sum(0)
+    grad_gamma, grad_beta = _column_sum(g * z), _column_sum(g)
     g = g if gamma is None else g * gamma
     grad_x = g - z * (g * z).mean(-1, keepdim=True)
     if center:
         grad_x = grad_x - g.mean(-1, keepdim=True)
     return grad_x * inverse, grad_gamma, grad_beta
+
+
+def _column_sum(term):
+    """The sum over rows, some at a time: down a whole column every number is on a page of memory of its own."""
+    blocks = term.shape[0] // _ROWS
+    together = term[: blocks * _ROWS].reshape(blocks, _ROWS, *term.shape[1:])
+    return together.sum(1).sum(0) + term[blocks * _ROWS :].sum(0)
 
 
 def _forward(x, gamma, beta, epsilon, center):
