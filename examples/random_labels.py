@@ -24,9 +24,10 @@ IMAGES = 1000
 NORMALIZATIONS = ("ln", "gn", "pln[8]", "pln[4]")
 EPILOG = f"""\
 normalizations, all without gamma and beta unless --affine is given:
-  ln                     over all channels at every position
+  ln                     over all channels and positions of an image
   gn[N]                  over N groups of channels and all positions; gn: 8 channels to a group
-  pln[N], pls[N]         over N consecutive channels at every position; pls does not subtract the mean
+  pln[N], pls[N]         over N consecutive channels at every position, all of them where N is --width; pls does not
+                         subtract the mean
   patch_group_norm[C,P]  mixed axes: C groups of channels times P x P patches of the feature map
   mix_norm[T,C]          mixed axes: T groups of neighbouring positions in row-major order times C groups of channels
 

@@ -20,8 +20,10 @@ def use():
 
 def _rounded_up(draw):
     @functools.wraps(draw)
-    def drawn(key, *limits, shape=(), dtype=float, **more_limits):
-        as_asked = functools.partial(draw, key, *limits, dtype=dtype, **more_limits)
+    def drawn(*arguments, shape=None, **options):
+        as_asked = functools.partial(draw, *arguments, **options)
+        if shape is None:  # left out, or not given by name as Keras does
+            return as_asked()
         if not all(isinstance(size, int) for size in shape):
             return as_asked(shape=shape)
         count = math.prod(shape)

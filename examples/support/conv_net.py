@@ -18,8 +18,8 @@ def normalization(name, channels, affine=False):
     """Makes a normalization of feature maps (height, width, channels).
 
     Args:
-        name: `"ln"`, over all channels at every position; `"gn[N]"`, over N groups of channels and all positions;
-            `"gn"`, the same with 8 channels to a group; or one that `keras_polycom.normalizations` knows: `"pln[8]"`,
+        name: `"ln"`, over all channels and positions; `"gn[N]"`, over N groups of channels and all positions; `"gn"`,
+            the same with 8 channels to a group; or one that `keras_polycom.normalizations` knows: `"pln[8]"`,
             `"patch_group_norm[4,2]"`, ...
         channels: integer.
         affine: bool. Whether it has gamma and beta.
@@ -29,7 +29,7 @@ def normalization(name, channels, affine=False):
     """
     arguments = {"epsilon": EPSILON, "center": affine, "scale": affine}
     if name == "ln":
-        return keras.layers.LayerNormalization(**arguments)
+        return keras.layers.GroupNormalization(1, **arguments)
     groups = re.fullmatch(r"gn(?:\[([1-9]\d*)\])?", name)
     if groups:
         return keras.layers.GroupNormalization(int(groups[1] or max(1, channels // GROUP_SIZE)), **arguments)
