@@ -8,8 +8,7 @@ PYTHON ?= python3.11
 BACKEND ?= jax
 BACKENDS := jax tensorflow torch
 BIN := .venv/bin
-# Byte code is written when a module is first used; writing it for all of them takes a minute.
-INSTALL := $(BIN)/pip install --quiet --no-compile --constraint .ci/constraints.txt
+INSTALL := $(BIN)/pip install --quiet --constraint .ci/constraints.txt
 
 # TensorFlow's notes about missing GPUs, and its oneDNN notice, are not for the reader of a table.
 export TF_CPP_MIN_LOG_LEVEL ?= 3
