@@ -28,9 +28,7 @@ def normalization(name, channels, affine=False):
         ValueError: unknown name, or one that does not fit the channels.
     """
     arguments = {"epsilon": EPSILON, "center": affine, "scale": affine}
-    if name == "ln":
-        return keras.layers.GroupNormalization(1, **arguments)
-    groups = re.fullmatch(r"gn(?:\[([1-9]\d*)\])?", name)
+    groups = re.fullmatch(r"gn(?:\[([1-9]\d*)\])?", "gn[1]" if name == "ln" else name)
     if groups:
         return keras.layers.GroupNormalization(int(groups[1] or max(1, channels // GROUP_SIZE)), **arguments)
     base = name.split("[")[0]

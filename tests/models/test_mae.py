@@ -162,7 +162,7 @@ def test_fit_compiled_with_an_odd_last_batch():
         assert again == pytest.approx(history["val_loss"][-1], rel=1e-6), "validation with noise is not deterministic"
 
 
-@pytest.mark.skipif(BACKEND != "tensorflow", reason="where JAX always uses XLA, and PyTorch takes a minute to compile")
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="JAX always uses XLA, and PyTorch takes a minute to compile")
 def test_compiled_training_equals_eager_training():
     """CASES 050, 094: patch extraction and gathering, forward and backward, with noise as second input."""
     inputs, results = images_and_noise(4), []

@@ -4,12 +4,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-# XLA on a CPU sums along memory one number at a time, and down a column many at once: a row is summed as that many
-# pieces, whose sums are then added up.
-_PIECES = (8, 12, 6, 4, 16, 10, 5, 7, 3)
-
-# Down a whole column every number is on a page of memory of its own: so many rows are summed at a time.
-_ROWS = 8
+from keras_polycom.ops.fused.shared import PIECES, ROWS
 
 
 @jax.custom_jvp
@@ -22,7 +17,7 @@ def row_sums(terms):
     if jax.default_backend() != "cpu":
         return [jnp.sum(term, axis=1, keepdims=True) for term in terms]
     before, length, after = terms[0].shape
-    pieces = next((n for n in _PIECES if length % n == 0), 1) if after == 1 else 1
+    pieces = next((n for n in PIECES if length % n == 0), 1) if after == 1 else 1
     if pieces > 1:
         terms = [term.reshape(before, pieces, length // pieces) for term in terms]
     zeros = tuple(jnp.zeros((), term.dtype) for term in terms)
@@ -41,10 +36,10 @@ def _row_sums_jvp(primals, tangents):
 def column_sums(terms):
     """Sums of several (rows, runs, size) arrays over the first axis."""
     rows, *shape = terms[0].shape
-    together = rows // _ROWS * _ROWS if jax.default_backend() == "cpu" else 0
+    together = rows // ROWS * ROWS if jax.default_backend() == "cpu" else 0
     sums = [jnp.sum(term[together:], axis=0) for term in terms]
     if together:
-        blocks = row_sums([term[:together].reshape(together // _ROWS, _ROWS, -1) for term in terms])
+        blocks = row_sums([term[:together].reshape(together // ROWS, ROWS, -1) for term in terms])
         sums = [s + jnp.sum(block, axis=0).reshape(shape) for s, block in zip(sums, blocks, strict=True)]
     return sums
 

@@ -11,6 +11,13 @@ SMALLEST_EPSILON = 1e-20
 # Fewer numbers than that are not worth compiling for.
 WORTHWHILE = 64 * 1024
 
+# XLA on a CPU sums along memory one number at a time, and down a column many at once: a row is summed as that many
+# pieces, whose sums are then added up.
+PIECES = (8, 12, 6, 4, 16, 10, 5, 7, 3)
+
+# Down a whole column every number is on a page of memory of its own: so many rows are summed at a time.
+ROWS = 8
+
 _FUNCTIONS_OF_A_NUMBER = frozenset(ACTIVATION_FUNCTIONS.values())
 
 

@@ -4,17 +4,12 @@ import functools
 
 import tensorflow as tf
 
+from keras_polycom.ops.fused.shared import PIECES, ROWS
+
 try:  # one pass over memory for several sums; not public TensorFlow, so there is a way without it
     from tensorflow.compiler.tf2xla.python.xla import variadic_reduce
 except ImportError:
     variadic_reduce = None
-
-# XLA on a CPU sums along memory one number at a time, and down a column many at once: a row is summed as that many
-# pieces, whose sums are then added up.
-_PIECES = (8, 12, 6, 4, 16, 10, 5, 7, 3)
-
-# Down a whole column every number is on a page of memory of its own: so many rows are summed at a time.
-_ROWS = 8
 
 
 def row_sums(*terms):
@@ -26,7 +21,7 @@ def row_sums(*terms):
 
 def _one_pass(terms, shape):
     length = terms[0].shape[1]
-    pieces = next((n for n in _PIECES if length % n == 0), 1) if terms[0].shape[2] == 1 else 1
+    pieces = next((n for n in PIECES if length % n == 0), 1) if terms[0].shape[2] == 1 else 1
     if pieces > 1:
         terms = [tf.reshape(term, (-1, pieces, length // pieces)) for term in terms]
     dtype = terms[0].dtype
@@ -40,8 +35,8 @@ def _one_pass(terms, shape):
 def column_sums(*terms):
     """Sums of several (rows, runs, size) tensors over the first axis."""
     shape = terms[0].shape[1:]
-    together = tf.shape(terms[0])[0] // _ROWS * _ROWS
-    blocks = row_sums(*(tf.reshape(term[:together], (-1, _ROWS, shape.num_elements())) for term in terms))
+    together = tf.shape(terms[0])[0] // ROWS * ROWS
+    blocks = row_sums(*(tf.reshape(term[:together], (-1, ROWS, shape.num_elements())) for term in terms))
     rest = [tf.reduce_sum(term[together:], axis=0) for term in terms]
     return [r + tf.reshape(tf.reduce_sum(b, axis=0), shape) for r, b in zip(rest, blocks, strict=True)]
 

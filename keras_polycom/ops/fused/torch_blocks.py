@@ -6,11 +6,10 @@ divided by and g the upstream gradient times gamma, d x = (g - mean(g) - z mean(
 
 import torch
 
+from keras_polycom.ops.fused.shared import ROWS
 from keras_polycom.ops.fused.torch_chunks import row_slices
 from keras_polycom.ops.fused.torch_compiled import CompiledHalf, wants_compiling
 from keras_polycom.ops.fused.torch_modes import is_transformed
-
-_ROWS = 8
 
 
 def normalize_runs(x, gamma, beta, epsilon, center):
@@ -110,10 +109,10 @@ def _pull_back(z, inverse, gamma, upstream, center):
 
 
 def _column_sum(term):
-    """The sum over rows, some at a time: down a whole column every number is on a page of memory of its own."""
-    blocks = term.shape[0] // _ROWS
-    together = term[: blocks * _ROWS].reshape(blocks, _ROWS, *term.shape[1:])
-    return together.sum(1).sum(0) + term[blocks * _ROWS :].sum(0)
+    """The sum over rows, some at a time."""
+    blocks = term.shape[0] // ROWS
+    together = term[: blocks * ROWS].reshape(blocks, ROWS, *term.shape[1:])
+    return together.sum(1).sum(0) + term[blocks * ROWS :].sum(0)
 
 
 def _forward(x, gamma, beta, epsilon, center):
