@@ -35,6 +35,17 @@ else:
 import keras  # noqa: E402
 import pytest  # noqa: E402
 
+# Where the arithmetic itself is tested, XLA does all it does for a user. Elsewhere compiling is most of the time, and
+# what is tested lies outside of the compiled code: JAX then leaves the machine code as it comes.
+FULLY_OPTIMIZED = {"ops", "theory"}
+
+
+def pytest_runtest_setup(item):
+    if BACKEND == "jax":
+        hastily = item.path.parent.name not in FULLY_OPTIMIZED
+        backend_module.config.update("jax_disable_most_optimizations", hastily)
+        os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = str(hastily)  # for the processes that a test starts
+
 
 def pytest_report_header():
     from keras_polycom import config

@@ -137,13 +137,13 @@ def test_dropout_acts_in_training_only(kind, x):
     layer = LAYERS[kind](64, dropout=0.5, seed=1)
     plain = LAYERS[kind](64)
     plain.build(x.shape)
-    expected = call(layer, [x], training=False)
+    expected = layer(x, training=False)
     plain.set_weights([as_float64(v) for v in layer.trainable_variables])
     assert_close(plain(x), expected, 1e-6)
-    first, second = call(layer, [x], training=True), call(layer, [x], training=True)
+    first, second = layer(x, training=True), layer(x, training=True)
     assert np.mean(as_float64(first) == 0) == pytest.approx(0.5, abs=0.25)
     assert np.any(as_float64(first) != as_float64(second))
-    np.testing.assert_array_equal(as_float64(call(layer, [x], training=False)), as_float64(expected))
+    np.testing.assert_array_equal(as_float64(layer(x, training=False)), as_float64(expected))
 
 
 def test_dropout_trains_with_an_odd_last_batch(rng):
