@@ -8,7 +8,9 @@ PYTHON ?= python3.11
 BACKEND ?= jax
 BACKENDS := jax tensorflow torch
 BIN := .venv/bin
-INSTALL := $(BIN)/pip install --quiet --constraint .ci/constraints.txt
+INSTALL := $(BIN)/pip install --quiet --no-compile --constraint .ci/constraints.txt
+# pip would write the byte code on one core. Packages ship a few templates in old Python, which do not compile.
+COMPILE := $(BIN)/python -m compileall -q -j 0 .venv/lib > /dev/null || true
 
 # TensorFlow's notes about missing GPUs, and its oneDNN notice, are not for the reader of a table.
 export TF_CPP_MIN_LOG_LEVEL ?= 3
@@ -42,10 +44,12 @@ lint: .venv/installed-all
 
 .venv/installed-all: .venv/bin/python pyproject.toml .ci/constraints.txt
 	$(INSTALL) --editable ".[jax,tensorflow,torch,convert,export,examples,dev]"
+	$(COMPILE)
 	touch $@
 
 .venv/installed-%: .venv/bin/python pyproject.toml .ci/constraints.txt
 	$(INSTALL) --editable ".[$*,examples]"
+	$(COMPILE)
 	touch $@
 
 clean:
