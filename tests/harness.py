@@ -178,6 +178,19 @@ def check_compiled(make, *inputs, tolerance=1e-5):
     assert_close(compiled_call(layer, inputs), as_float64(expected), tolerance, "compiled")
 
 
+def check_compiled_training(make, *data, batch_size, loss=None, jit_compile=True):
+    """`fit` compiled and fit eagerly, from the same seed, have the same losses and weights (CASES 050, 094)."""
+    results = []
+    for how in ({"jit_compile": jit_compile}, {"jit_compile": False, "run_eagerly": True}):
+        keras.utils.set_random_seed(0)
+        model = make()
+        model.compile(keras.optimizers.SGD(0.05), loss, **how)
+        losses = model.fit(*data, batch_size=batch_size, epochs=2, shuffle=False, verbose=0).history["loss"]
+        results.append([losses, *(as_float64(v) for v in model.trainable_variables)])
+    for compiled, eager in zip(*results, strict=True):
+        assert_close(compiled, eager, 1e-5)
+
+
 def constructor_arguments(layer_class):
     """Names of all constructor arguments of a layer class, those of its bases as far as it passes `**kwargs` on.
 

@@ -5,6 +5,7 @@ import json
 import keras
 import numpy as np
 import pytest
+from harness import check_compiled_training
 from reference_values import as_float64, assert_close
 
 from keras_polycom import FeedForward, MoAFeedForward, ParallelLayerNormalization, PolyNorm, PolyReLU
@@ -141,10 +142,4 @@ def test_mask_reaches_the_end_of_a_chain(rng):
 def test_compiled_training_equals_eager_training(rng):
     """CASES 050: XLA on TensorFlow rejects an operation, in the forward or only in its gradient."""
     x, y = rng.standard_normal((5, 6, 6, 2)).astype("float32"), rng.standard_normal((5, 3))
-    losses = []
-    for jit in (False, True):
-        keras.utils.set_random_seed(0)
-        model = network()
-        model.compile(keras.optimizers.SGD(0.01), "mse", jit_compile=jit)
-        losses.append(model.fit(x, y, batch_size=2, epochs=2, shuffle=False, verbose=0).history["loss"])
-    assert_close(losses[1], losses[0], 1e-4)
+    check_compiled_training(network, x, y, batch_size=2, loss="mse")
