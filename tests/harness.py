@@ -72,14 +72,14 @@ def check_build_without_call(make, *inputs):
 
 
 def check_symbolic_call(make, *inputs, dynamic_shape=None):
-    """Symbolic and eager calls agree on shape and dtype; `None` dimensions stay; other sizes are accepted."""
-    eager = call(make(), inputs)
+    """Symbolic calls and calls on arrays agree on shape and dtype; `None` dimensions stay; other sizes are accepted."""
+    called = call(make(), inputs)
     symbolic = make()(*_symbols_of(inputs))
-    assert tuple(symbolic.shape) == tuple(eager.shape)
-    assert symbolic.dtype == keras.backend.standardize_dtype(eager.dtype)
+    assert tuple(symbolic.shape) == tuple(called.shape)
+    assert symbolic.dtype == keras.backend.standardize_dtype(called.dtype)
 
     model = model_of(make(), inputs, dynamic_shape)
-    assert tuple(model.output.shape) == _with_unknown(eager.shape, model.inputs[0].shape)
+    assert tuple(model.output.shape) == _with_unknown(called.shape, model.inputs[0].shape)
     perturb(model)
     direct = call(model.layers[-1], inputs)
     assert_close(model(list(as_tensors_of(inputs)) if len(inputs) > 1 else inputs[0]), direct, 1e-6, "None dimensions")
@@ -179,7 +179,10 @@ def check_compiled(make, *inputs, tolerance=1e-5):
 
 
 def check_compiled_training(make, *data, batch_size, loss=None, jit_compile=True):
-    """`fit` compiled and fit eagerly, from the same seed, have the same losses and weights (CASES 050, 094)."""
+    """`fit` compiled and fit eagerly, from the same seed, have the same losses and weights (CASES 050, 094).
+
+    Returns the trained model.
+    """
     results = []
     for how in ({"jit_compile": jit_compile}, {"jit_compile": False, "run_eagerly": True}):
         keras.utils.set_random_seed(0)
@@ -189,6 +192,7 @@ def check_compiled_training(make, *data, batch_size, loss=None, jit_compile=True
         results.append([losses, *(as_float64(v) for v in model.trainable_variables)])
     for compiled, eager in zip(*results, strict=True):
         assert_close(compiled, eager, 1e-5)
+    return model
 
 
 def constructor_arguments(layer_class):

@@ -91,10 +91,12 @@ def check_same(output, reference):
 # === Killed ===
 
 
-def test_a_run_killed_in_a_checkpoint_and_at_its_end_has_the_same_weights(archive, tmp_path):
+def test_a_run_killed_in_an_epoch_a_checkpoint_and_at_its_end_has_the_same_weights(archive, tmp_path):
     whole, output = tmp_path / "whole", tmp_path / "output"
     command = f"{CLASSIFIER} --dataset {archive} --output"
-    run("half:poly_norm.npz:2", f"{command} {whole}", f"{command} {output}")
+    run("step:2", f"{command} {whole}", f"{command} {output}")
+    assert not (output / "checkpoints").exists()
+    run("half:poly_norm.npz:2", f"{command} {output}")
     assert (output / "checkpoints" / ".partial" / "poly_norm.npz").exists()
     assert "poly_norm: goes on after epoch 1 of 3." in run("half:poly_norm.keras:1", f"{command} {output}")
     assert (output / ".partial" / "poly_norm.keras").exists()

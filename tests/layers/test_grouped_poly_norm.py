@@ -130,7 +130,11 @@ def test_dict_inputs_train(rng):
 
     # inductor wants a C++ compiler and most of a minute; the trace itself is tested by the harness
     jit_compile = "auto" if keras.backend.backend() == "torch" else True
-    check_compiled_training(make, data, targets, batch_size=4, loss="mse", jit_compile=jit_compile)
+    trained = check_compiled_training(make, data, targets, batch_size=4, loss="mse", jit_compile=jit_compile)
+    grouped, untrained = (
+        next(layer for layer in model.layers if isinstance(layer, GroupedPolyNorm)) for model in (trained, make())
+    )
+    assert (as_float64(grouped.coefficients) != as_float64(untrained.coefficients)).all()
 
 
 def test_padding_rows_of_expert_buffers(rng):

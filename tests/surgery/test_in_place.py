@@ -97,13 +97,14 @@ def test_trained_saved_and_loaded(model, x, tmp_path):
     swapped.save(tmp_path / "swapped.keras")
     loaded = keras.saving.load_model(tmp_path / "swapped.keras")
     assert isinstance(loaded.model.block.dense.activation, PolyNorm)
-    np.testing.assert_allclose(loaded.predict(x, verbose=0), expected, rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(loaded.predict(x, verbose=0), expected, rtol=1e-6)
     swapped.save_weights(tmp_path / "swapped.weights.h5")
     fresh = Stubborn(4)
     fresh.build((None, 6))
     fresh = surgery.replace_activations_in_place(fresh, {"relu": PolyNorm})
     fresh.load_weights(tmp_path / "swapped.weights.h5")
-    np.testing.assert_allclose(fresh.predict(x, verbose=0), expected, rtol=1e-6, atol=1e-7)
+    fresh.compile(jit_compile=False)  # as the other two
+    np.testing.assert_allclose(fresh.predict(x, verbose=0), expected, rtol=1e-6)
 
 
 def learned(*coefficients):
